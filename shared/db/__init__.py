@@ -1,0 +1,1 @@
+"""The database: the pool with its limits, and the migrations."""

@@ -1,0 +1,141 @@
+"""Bring the database to the newest version: plain SQL files, forward only, each in a transaction of its own.
+
+A file `migrations/NNNN_name.sql` is applied once and recorded with its checksum. Two `migrate` at once are serialised by an
+advisory lock that lives as long as the transaction, so that it works through PgBouncer in transaction mode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from shared.db.pool import Conn, one
+from shared.errors import UserError
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+LOCK = "SELECT pg_advisory_xact_lock(7247001)"
+NO_TIME_LIMIT = "SET LOCAL statement_timeout = 0"
+CREATE_TABLE = """
+    CREATE TABLE IF NOT EXISTS schema_migrations (
+        version int PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())
+"""
+APPLIED = "SELECT version, checksum FROM schema_migrations ORDER BY version"
+HAS_TABLE = "SELECT to_regclass('schema_migrations') IS NOT NULL"
+NEWEST = "SELECT max(version) FROM schema_migrations"
+RECORD = "INSERT INTO schema_migrations (version, name, checksum) VALUES (%(version)s, %(name)s, %(checksum)s)"
+HAS_VECTOR = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')"
+CREATE_VECTOR = "CREATE EXTENSION IF NOT EXISTS vector"
+WHO_AND_WHERE = "SELECT current_user::text, current_database()::text"
+
+# The webhook's single statement must not hang longer than this; what may take longer says so with SET LOCAL.
+ROLE_LIMITS = {"statement_timeout": "3s", "idle_in_transaction_session_timeout": "15s", "jit": "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: its number, its name and its text."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def available(folder: Path = MIGRATIONS) -> list[Migration]:
+    """The migrations on disk, in order. Raises UserError on a gap or a double number."""
+    found = [
+        Migration(int(path.name[:4]), path.stem, path.read_text("utf-8"))
+        for path in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    ]
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise UserError(f"The migrations in {folder.name}/ must be numbered 0001, 0002, … without a gap or a double.")
+    return found
+
+
+def migrate(connection: Conn, folder: Path = MIGRATIONS) -> list[str]:
+    """Apply what is missing and set the role's limits; returns the names of what was applied.
+
+    Raises UserError when an applied file has changed, when the database is newer than this code, or when pgvector has to be
+    created by an administrator first.
+    """
+    _ensure_vector(connection)
+    applied: list[str] = []
+    for migration in available(folder):
+        with connection.transaction():
+            connection.execute(LOCK)
+            connection.execute(NO_TIME_LIMIT)
+            connection.execute(CREATE_TABLE)
+            if _is_applied(connection, migration):
+                continue
+            connection.execute(migration.text)
+            connection.execute(
+                RECORD, {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
+            )
+            applied.append(migration.name)
+    _refuse_newer(connection, len(available(folder)))
+    limit_role(connection)
+    return applied
+
+
+def version(connection: Conn) -> int:
+    """The newest applied migration's number, 0 for a database that was never migrated."""
+    row = one(connection, HAS_TABLE)
+    if row is None or not row[0]:
+        return 0
+    newest = one(connection, NEWEST)
+    return int(newest[0] or 0) if newest else 0
+
+
+def _is_applied(connection: Conn, migration: Migration) -> bool:
+    known: dict[int, str] = dict(connection.execute(APPLIED).fetchall())
+    if migration.version not in known:
+        return False
+    if known[migration.version] != migration.checksum:
+        raise UserError(
+            f"{migration.name}.sql has changed since it was applied to this database: put it back as it was "
+            "and write a new migration for the change."
+        )
+    return True
+
+
+def _refuse_newer(connection: Conn, newest_here: int) -> None:
+    if version(connection) > newest_here:
+        raise UserError(
+            f"The database is at version {version(connection)}, this code knows {newest_here}: "
+            "deploy the newer code, or point DATABASE_URL at another database."
+        )
+
+
+def _ensure_vector(connection: Conn) -> None:
+    """pgvector is not a trusted extension: only an administrator can create it."""
+    row = one(connection, HAS_VECTOR)
+    if row and row[0]:
+        return
+    try:
+        connection.execute(CREATE_VECTOR)
+    except psycopg.Error as refused:
+        raise UserError(
+            "The database has no pgvector yet, and this user may not create it. An administrator runs once, in this "
+            "database:  CREATE EXTENSION vector;  (on Azure, first allow VECTOR in the server parameter azure.extensions)"
+            f"  Postgres said: {' '.join(str(refused).split())}"
+        ) from refused
+
+
+def limit_role(connection: Conn) -> None:
+    """Give this user its limits in this database; they hold for new connections."""
+    row = one(connection, WHO_AND_WHERE)
+    assert row is not None
+    for name, value in ROLE_LIMITS.items():
+        connection.execute(
+            sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}").format(
+                sql.Identifier(row[0]), sql.Identifier(row[1]), sql.Identifier(name), sql.Literal(value)
+            )
+        )

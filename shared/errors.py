@@ -1,0 +1,251 @@
+"""The error tree, and the one place where a failure gets its class.
+
+    AntwoordError
+    ├── SettingsError        a setting is missing or wrong: nothing starts; lists all of them at once
+    ├── UserError            a command, file or flag is wrong: one sentence for the person
+    ├── RequestRefused       hostile or broken input over HTTP: a 4xx status and one sentence
+    ├── DatabaseAway         our own store could not be reached in time
+    ├── LeaseLost            another worker has the job now: whatever this one still does must not count
+    └── JobError             what a job raises when it knows better than the library that failed
+        ├── TransientError   surely not acted on, or harmless to repeat: try again later
+        ├── PermanentError   will fail again in the same way: dead letter at once
+        └── HeldError        may have been acted on and cannot be repeated: a person decides
+
+`classify` turns any exception into a `Failure`: what its kind is (what the queue does), its class (what a person
+filters by), and a shortened text without secrets (what a person reads).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+ERROR_TEXT_LIMIT = 500
+RETRY_AFTER_CAP_SECONDS = 15 * 60.0
+
+
+class AntwoordError(Exception):
+    """The root of everything that this project raises on purpose."""
+
+
+class SettingsError(AntwoordError):
+    """All that is wrong with the settings, one sentence each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("Antwoord cannot start:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class UserError(AntwoordError):
+    """A command, a file or a flag is wrong; the text says what, where, and what to do."""
+
+
+class RequestRefused(AntwoordError):
+    """A request that is answered with `status` (4xx) and one sentence, and is never tried again."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        self.status = status
+        super().__init__(sentence)
+
+
+class DatabaseAway(AntwoordError):
+    """The database did not answer within the limits of the caller."""
+
+
+class LeaseLost(AntwoordError):
+    """The job's lease token no longer matches: it was rescued, or its run is over."""
+
+
+class FailureKind(StrEnum):
+    """What the queue does with a failed attempt."""
+
+    TRANSIENT = "transient"  # retry after the policy's wait
+    THROTTLED = "throttled"  # the other side said when to come back: a snooze, no attempt used
+    PERMANENT = "permanent"  # dead letter at once
+    AMBIGUOUS = "ambiguous"  # may have been acted on: what the job type says
+    DATABASE = "database"  # our own store's fault: the attempt is given back
+    CREDENTIAL = "credential"  # our own key was refused: the type rests, no job is buried
+
+
+class JobError(AntwoordError):
+    """A failure that a job names itself: `error_class` is a short word that people filter by."""
+
+    kind: FailureKind
+
+    def __init__(self, error_class: str, text: str) -> None:
+        self.error_class = error_class
+        super().__init__(text)
+
+
+class TransientError(JobError):
+    """Try again by the type's policy."""
+
+    kind = FailureKind.TRANSIENT
+
+
+class PermanentError(JobError):
+    """Trying again cannot help."""
+
+    kind = FailureKind.PERMANENT
+
+
+class HeldError(JobError):
+    """The outside world may have been changed and nobody can tell: held for a person."""
+
+    kind = FailureKind.AMBIGUOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, as the queue and the people see it. `retry_after` is in seconds.
+
+    `service` names whose failure it was when that matters: "model" failures in a row make a type rest.
+    """
+
+    kind: FailureKind
+    error_class: str
+    text: str
+    http_status: int | None = None
+    retry_after: float | None = None
+    service: str | None = None
+
+
+# 408, 425 and the 5xx of gateways mean "not now"; 409 is Twilio's and OpenAI's word for a conflict that passes.
+_PASSING_STATUS = frozenset({408, 409, 425, 502, 503, 504})
+_SECRETS = re.compile(
+    r"(?i)(bearer\s+|basic\s+|api[-_]?key[\"'=:\s]+|password[\"'=:\s]+|token[\"'=:\s]+|://[^/\s:@]+:)[^\s\"',;@]+"
+)
+
+
+def classify(error: BaseException, *, idempotent: bool = True) -> Failure:
+    """Give a failure its kind and class.
+
+    `idempotent` says whether the failed call may simply be made again: a model call may, sending a message may not.
+    An exception that nobody expected is transient: most are, and the attempts are limited.
+    """
+    failure = _classify(error, shorten(error), idempotent)
+    is_model = any(_is_from(link, "openai") for link in _chain(error))
+    return replace(failure, service="model") if is_model else failure
+
+
+def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
+    if isinstance(error, JobError):
+        return Failure(error.kind, error.error_class, text)
+    if isinstance(error, DatabaseAway) or _is_from(error, "psycopg", "psycopg_pool"):
+        return _database(error, text)
+    status = _http_status(error)
+    if status is not None:
+        return _by_status(error, status, text, idempotent)
+    return _by_transport(error, text, idempotent)
+
+
+def shorten(error: BaseException) -> str:
+    """The error's own words, on one line, without secrets, at most 500 characters."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    clean = _SECRETS.sub(lambda found: found[1] + "***", f"{type(error).__name__}: {words}")
+    clean = clean.replace("\0", "").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= ERROR_TEXT_LIMIT else clean[: ERROR_TEXT_LIMIT - 1] + "…"
+
+
+def retry_after_seconds(value: str | None) -> float | None:
+    """Seconds to wait by a `Retry-After` header: delta-seconds or an HTTP date (RFC 9110, 10.2.3).
+
+    Negative values and dates in the past give 0; more than 15 minutes is capped; nonsense gives None.
+    """
+    if not value:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        seconds = float(text)
+    else:
+        try:
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), RETRY_AFTER_CAP_SECONDS)
+
+
+def _database(error: BaseException, text: str) -> Failure:
+    """Lost, restarting, deadlocked or full is the database's fault; a constraint or a bad value is ours."""
+    state = getattr(error, "sqlstate", None) or ""
+    ours = state[:2] in ("22", "23", "42") and not state.startswith("42501")
+    if ours or type(error).__name__ in ("DataError", "ProgrammingError", "IntegrityError", "NotSupportedError"):
+        return Failure(FailureKind.PERMANENT, "database_refused", text)
+    return Failure(FailureKind.DATABASE, "database", text)
+
+
+def _by_status(error: BaseException, status: int, text: str, idempotent: bool) -> Failure:
+    retry_after = retry_after_seconds(_header(error, "retry-after"))
+    if status in (401, 403):
+        return Failure(FailureKind.CREDENTIAL, "credential", text, status)
+    if status == 429 or (status == 503 and retry_after is not None and idempotent):
+        kind = FailureKind.THROTTLED if retry_after is not None else FailureKind.TRANSIENT
+        return Failure(kind, "throttled", text, status, retry_after)
+    if status in _PASSING_STATUS or status >= 500:
+        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
+        return Failure(kind, "unavailable", text, status, retry_after)
+    if 200 <= status < 300:  # accepted, but the answer could not be read
+        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
+        return Failure(kind, "broken_answer", text, status)
+    if _is_content_filter(error):
+        return Failure(FailureKind.PERMANENT, "content_filter", text, status)
+    return Failure(FailureKind.PERMANENT, "rejected", text, status)
+
+
+def _by_transport(error: BaseException, text: str, idempotent: bool) -> Failure:
+    """Tell a connection that never opened from one that broke or went silent later."""
+    names = {type(link).__name__ for link in _chain(error)}
+    unopened = names & {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError"}
+    unopened |= {"gaierror"} if any(isinstance(link, socket.gaierror) for link in _chain(error)) else set()
+    if unopened:
+        return Failure(FailureKind.TRANSIENT, "connect", text)
+    silent = names & {"ReadTimeout", "WriteTimeout", "APITimeoutError", "TimeoutError", "DeadlineExceeded"}
+    broken = names & {"ReadError", "WriteError", "CloseError", "RemoteProtocolError", "ConnectionResetError"}
+    broken |= names & {"BrokenPipeError", "APIConnectionError", "DecodingError", "TransportError"}
+    if silent or broken:
+        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
+        return Failure(kind, "timeout" if silent else "dropped", text)
+    return Failure(FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS, "unexpected", text)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what caused it, at most ten deep."""
+    link: BaseException | None = error
+    for _ in range(10):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _is_from(error: BaseException, *packages: str) -> bool:
+    """Whether the error's class comes from a package, without importing it."""
+    return any(base.__module__.split(".")[0] in packages for base in type(error).__mro__)
+
+
+def _http_status(error: BaseException) -> int | None:
+    if _is_from(error, "openai", "twilio", "httpx2"):
+        status = getattr(error, "status_code", getattr(error, "status", None))
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def _header(error: BaseException, name: str) -> str | None:
+    headers: Any = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+    if headers is None:
+        return None
+    return next((str(value) for key, value in dict(headers).items() if str(key).lower() == name), None)
+
+
+def _is_content_filter(error: BaseException) -> bool:
+    if "openai" not in sys.modules:
+        return False
+    return getattr(error, "code", None) == "content_filter" or "content_filter" in str(error)

@@ -1,0 +1,1 @@
+"""Documents in, answers with their sources out: chunks, search, prompt and grounding."""

@@ -1,0 +1,1 @@
+"""The queue in Postgres: claims with leases, fenced writes, verdicts, retries and dead letters."""

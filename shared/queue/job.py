@@ -1,0 +1,112 @@
+"""What a job is, and what a job function may answer.
+
+A job function returns `Complete`, `Continue` or `Snooze`, or raises; nothing else ends a job. What it wants written goes into
+the verdict as `Write`s, executed in the same transaction that records the verdict, or into `Lease.transaction`, which
+first makes sure that the job is still this worker's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+from uuid import UUID
+
+from shared.db.pool import Conn, Database, one
+from shared.errors import Failure, LeaseLost
+from shared.queue.policy import Policy
+
+LOCK_CONVERSATION = "SELECT FROM conversations WHERE id = %(conversation_id)s FOR NO KEY UPDATE"
+LOCK_JOB = """
+    SELECT FROM ai_jobs WHERE id = %(id)s AND lease_token = %(token)s AND status = 'processing' FOR NO KEY UPDATE
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One claimed row of ai_jobs. `age_seconds` is counted from the start of its run, at the claim."""
+
+    id: UUID
+    type: str
+    payload: dict[str, Any]
+    conversation_id: UUID | None
+    attempts: int
+    max_attempts: int
+    claims: int
+    run: int
+    lease_token: UUID
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One statement of a verdict's transaction."""
+
+    sql: LiteralString
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The job is done."""
+
+    writes: Sequence[Write] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """A step is done: commit its writes; the job is due again at once and no attempt is used."""
+
+    writes: Sequence[Write] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Not now: due again in `seconds`, no attempt used, at most until the type's age limit."""
+
+    seconds: float
+    reason: str
+
+
+type Verdict = Complete | Continue | Snooze
+
+
+class Lease:
+    """A worker's hold on one job: every write that the job makes goes through `transaction`."""
+
+    def __init__(self, database: Database, job: Job, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        self.job = job
+        self.is_stopping = is_stopping
+        self._database = database
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Conn]:
+        """A transaction in the lock order conversation, job. Raises LeaseLost when the job is no longer ours."""
+        with self._database.transaction() as connection:
+            lock(connection, self.job)
+            yield connection
+
+
+def lock(connection: Conn, job: Job) -> None:
+    """Take the locks of a job's transaction in the order that everybody keeps: conversation, then job."""
+    if job.conversation_id is not None:
+        connection.execute(LOCK_CONVERSATION, {"conversation_id": job.conversation_id})
+    if one(connection, LOCK_JOB, {"id": job.id, "token": job.lease_token}) is None:
+        raise LeaseLost(f"job {job.id} is no longer this worker's")
+
+
+def no_writes(job: Job, failure: Failure) -> Sequence[Write]:
+    """The burial of a type that leaves nothing behind."""
+    del job, failure
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """A row of the one explicit table of job types."""
+
+    name: str
+    run: Callable[[Job, Lease], Verdict]
+    policy: Policy = field(default_factory=Policy)
+    on_bury: Callable[[Job, Failure], Sequence[Write]] = no_writes

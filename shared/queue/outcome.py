@@ -1,0 +1,192 @@
+"""From a job function's answer or exception to the row's next state."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import assert_never
+
+import psycopg
+
+from shared import backoff, telemetry
+from shared.db.pool import Conn, Database, is_worth_repeating
+from shared.errors import AntwoordError, DatabaseAway, Failure, FailureKind, LeaseLost, classify
+from shared.queue import store
+from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write, lock
+
+MODEL_FAILURES_BEFORE_REST = 5
+MODEL_REST_SECONDS = 10.0
+CREDENTIAL_REST_SECONDS = 60.0
+DATABASE_FAULT_SECONDS = 2.0
+
+# The classes of a model outage: after five in a row the type rests, instead of using up the tries of every job.
+OUTAGE = frozenset({"throttled", "unavailable", "timeout", "connect", "dropped"})
+
+
+class Stopped(AntwoordError):
+    """Raised inside a job that a planned stop ends before it has done anything that counts."""
+
+
+class Outcomes:
+    """Runs one job at a time and records what became of it, trying again while the database is away."""
+
+    def __init__(
+        self,
+        database: Database,
+        types: Mapping[str, JobType],
+        wake: Callable[[float], None],
+        lease_seconds: float,
+        stopping: threading.Event,
+    ) -> None:
+        self._database = database
+        self._types = types
+        self._wake = wake
+        self._lease_seconds = lease_seconds
+        self._stopping = stopping
+
+    def run(self, job: Job) -> None:
+        """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it."""
+        began = time.monotonic()
+        try:
+            verdict = self._types[job.type].run(job, Lease(self._database, job, self._stopping.is_set))
+        except Stopped:
+            self._safely(job, partial(self.give_back, job))
+        except LeaseLost:
+            telemetry.warning("lease_lost", job_id=job.id, type=job.type, attempt=job.attempts)
+        except Exception as error:  # noqa: BLE001 - whatever a job raises is an outcome
+            self._safely(job, partial(self._failed, job, classify(error), began))
+        else:
+            self._safely(job, partial(self._succeeded, job, verdict, began))
+
+    def give_back(self, job: Job) -> None:
+        """Return a job whose worker stops, its attempt uncounted."""
+        self._settle(job, lambda connection: store.give_back(connection, job))
+        self._wake(0.0)
+
+    def bury_poisoned(self, job: Job) -> None:
+        """Bury a job that took its worker down on its last attempt, unless it has moved on since."""
+        failure = Failure(FailureKind.PERMANENT, "poison", f"its worker stopped in the middle {job.attempts} times")
+        self._safely(job, lambda: self._bury(job, failure, outcome="crashed", only_if_expired=True))
+
+    def bury_overaged(self, job: Job) -> None:
+        """Bury a job that waited longer than its type allows while the type rested."""
+        self._safely(job, lambda: self._bury(job, _expired(None)))
+
+    def _succeeded(self, job: Job, verdict: Verdict, began: float) -> None:
+        match verdict:
+            case Complete(writes):
+                if self._settle(job, lambda connection: store.mark_done(connection, job, writes)):
+                    self._wake(0.0)
+            case Continue(writes):
+                self._settle(job, lambda connection: store.continue_job(connection, job, writes))
+                self._wake(0.0)
+            case Snooze(seconds, reason):
+                self._snooze(job, Failure(FailureKind.TRANSIENT, "waiting", reason), seconds)
+            case _:
+                assert_never(verdict)
+        outcome = type(verdict).__name__.lower()
+        telemetry.event("job_ran", job_id=job.id, type=job.type, attempt=job.attempts, outcome=outcome,
+                        duration_ms=_since(began))  # fmt: skip
+
+    def _failed(self, job: Job, failure: Failure, began: float) -> None:
+        telemetry.warning("attempt_failed", job_id=job.id, type=job.type, attempt=job.attempts,
+                          error_class=failure.error_class, http_status=failure.http_status, error=failure.text,
+                          duration_ms=_since(began))  # fmt: skip
+        rests = self._note(job, failure)
+        wait = self._types[job.type].policy.delay(job.attempts, failure)
+        match failure.kind:
+            case FailureKind.DATABASE:
+                self._snooze(job, failure, DATABASE_FAULT_SECONDS)
+            case FailureKind.THROTTLED:
+                self._snooze(job, failure, failure.retry_after or wait)
+            case FailureKind.CREDENTIAL:
+                self._snooze(job, failure, CREDENTIAL_REST_SECONDS)
+            case FailureKind.TRANSIENT if rests:
+                self._snooze(job, failure, MODEL_REST_SECONDS)
+            case FailureKind.TRANSIENT if job.attempts < job.max_attempts:
+                self._settle(job, lambda connection: store.requeue_with_backoff(connection, job, failure, wait))
+                self._wake(wait)
+            case _:
+                self._bury(job, failure)
+
+    def _note(self, job: Job, failure: Failure) -> bool:
+        """Count what says something about the other side; True when the type rests because of it."""
+        if failure.kind is FailureKind.CREDENTIAL:
+            telemetry.error("credential_refused", type=job.type, http_status=failure.http_status, error=failure.text)
+            limit, rest = 1, CREDENTIAL_REST_SECONDS
+        elif failure.service == "model" and failure.error_class in OUTAGE:
+            limit, rest = MODEL_FAILURES_BEFORE_REST, MODEL_REST_SECONDS
+        else:
+            return False
+        try:
+            with self._database.connection() as connection:
+                return store.note_failure(connection, job.type, failure.text, limit=limit, rest_seconds=rest)
+        except (DatabaseAway, psycopg.Error):
+            return False
+
+    def _snooze(self, job: Job, failure: Failure, seconds: float) -> None:
+        """Put the job back without using an attempt, or bury it when it would then be older than its type allows."""
+        if job.age_seconds + seconds > self._types[job.type].policy.age_limit:
+            self._bury(job, _expired(failure))
+            return
+
+        self._settle(job, lambda connection: store.snooze(connection, job, failure, seconds))
+        self._wake(seconds)
+
+    def _bury(self, job: Job, failure: Failure, *, outcome: str = "failed", only_if_expired: bool = False) -> None:
+        def bury(writes: Sequence[Write], connection: Conn) -> None:
+            lock(connection, job)
+            if only_if_expired and not store.is_still_expired(connection, job):
+                raise LeaseLost(f"job {job.id} has moved on")
+            store.mark_failed(connection, job, failure, writes, outcome=outcome)
+
+        try:
+            self._settle(job, partial(bury, self._types[job.type].on_bury(job, failure)))
+        except (LeaseLost, DatabaseAway):
+            raise
+        except Exception as error:  # noqa: BLE001 - a job that cannot be buried with its writes would come back for ever
+            telemetry.error("burial_without_writes", job_id=job.id, type=job.type, error=classify(error).text)
+            self._settle(job, partial(bury, ()))
+        self._wake(0.0)  # a follow-up, or a line to the employee, may be due now
+        telemetry.error("job_failed", job_id=job.id, type=job.type, attempt=job.attempts,
+                        error_class=failure.error_class, http_status=failure.http_status, error=failure.text)  # fmt: skip
+
+    def _settle[T](self, job: Job, transition: Callable[[Conn], T]) -> T:
+        """Run a fenced transition in a transaction, again and again while the database is away and the lease may hold.
+
+        A commit whose answer was lost is found by the repetition: the fence refuses it with LeaseLost.
+        """
+        ends, failures = time.monotonic() + self._lease_seconds, 0
+        while True:
+            try:
+                with self._database.transaction() as connection:
+                    return transition(connection)
+            except (DatabaseAway, psycopg.Error) as error:
+                failures += 1
+                pause = backoff.reconnect(failures, random.random())
+                repeats = isinstance(error, DatabaseAway) or is_worth_repeating(error)
+                if not repeats or time.monotonic() + pause > ends:
+                    raise
+                telemetry.warning("outcome_delayed", job_id=job.id, type=job.type, error_class=type(error).__name__)
+                time.sleep(pause)
+
+    def _safely(self, job: Job, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except LeaseLost:
+            telemetry.warning("lease_lost", job_id=job.id, type=job.type, attempt=job.attempts)
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the next worker tries
+            telemetry.error("outcome_not_recorded", job_id=job.id, type=job.type, error=classify(error).text)
+
+
+def _expired(failure: Failure | None) -> Failure:
+    last = f"; last: {failure.text}" if failure else ""
+    status = failure.http_status if failure else None
+    return Failure(FailureKind.PERMANENT, "expired", f"waited longer than its type allows{last}", status)
+
+
+def _since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

@@ -1,0 +1,269 @@
+"""The queue's SQL: each transition is one fenced statement; zero rows means that the job is no longer ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from shared.db.pool import Conn, one
+from shared.errors import Failure, LeaseLost
+from shared.queue.job import Job, Write, lock
+
+ENQUEUE = """
+    INSERT INTO ai_jobs (payload, conversation_id, next_run_at)
+    VALUES (%(payload)s, %(conversation_id)s, now() + make_interval(secs => %(delay)s))
+    RETURNING id
+"""
+CLAIM = """
+    SELECT id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
+        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
+    FROM claim_ai_jobs(%(size)s, %(types)s, make_interval(secs => %(lease)s))
+    ORDER BY next_run_at, seq
+"""
+NEXT_DUE = """
+    SELECT extract(epoch FROM min(next_run_at) - now())::float8
+    FROM (SELECT (SELECT min(j.next_run_at) FROM ai_jobs j WHERE j.type = t.type AND j.status = 'pending') AS next_run_at
+          FROM job_types t WHERE t.type = ANY (%(types)s) AND t.resting_until IS NULL) AS next_of_type
+"""
+RENEW = """
+    UPDATE ai_jobs j SET lease_until = now() + make_interval(secs => %(lease)s)
+    FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS held (id, token)
+    WHERE j.id = held.id AND j.lease_token = held.token AND j.status = 'processing'
+"""
+# A finished job whose `rerun` is set makes the conversation's next one in the same statement: the partial unique index
+# allows it, because the finished row has left the index by then.
+MARK_DONE = """
+    WITH finished AS (
+        UPDATE ai_jobs SET status = 'done', lease_token = NULL, lease_until = NULL, last_error = NULL,
+            error_class = NULL, updated_at = now()
+        WHERE id = %(id)s AND lease_token = %(token)s AND status = 'processing'
+        RETURNING id, type, payload, conversation_id, run, claims, claimed_at, rerun
+    ), attempt AS (
+        INSERT INTO job_attempts (job_id, run, claim, started, ended, outcome)
+        SELECT id, run, claims, claimed_at, clock_timestamp(), 'done' FROM finished
+    ), recovered AS (
+        UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL
+        WHERE failures_in_row > 0 AND type = (SELECT type FROM finished)
+    ), next AS (
+        INSERT INTO ai_jobs (payload, conversation_id) SELECT payload, conversation_id FROM finished WHERE rerun
+        RETURNING id
+    )
+    SELECT (SELECT id FROM finished), (SELECT id FROM next)
+"""
+MARK_FAILED = """
+    WITH finished AS (
+        UPDATE ai_jobs SET status = 'failed', lease_token = NULL, lease_until = NULL, last_error = %(error)s,
+            error_class = %(error_class)s, updated_at = now()
+        WHERE id = %(id)s AND lease_token = %(token)s AND status = 'processing'
+        RETURNING id, payload, conversation_id, run, claims, claimed_at, rerun
+    ), attempt AS (
+        INSERT INTO job_attempts (job_id, run, claim, started, ended, outcome, error_class, http_status, error)
+        SELECT id, run, claims, claimed_at, clock_timestamp(), %(outcome)s, %(error_class)s, %(http_status)s, %(error)s
+        FROM finished
+    ), next AS (
+        INSERT INTO ai_jobs (payload, conversation_id) SELECT payload, conversation_id FROM finished WHERE rerun
+        RETURNING id
+    )
+    SELECT (SELECT id FROM finished), (SELECT id FROM next)
+"""
+REQUEUE = """
+    WITH requeued AS (
+        UPDATE ai_jobs SET status = 'pending', lease_token = NULL, lease_until = NULL,
+            next_run_at = now() + make_interval(secs => %(delay)s), attempts = attempts - %(given_back)s,
+            last_error = coalesce(%(error)s, last_error), error_class = coalesce(%(error_class)s, error_class),
+            updated_at = now()
+        WHERE id = %(id)s AND lease_token = %(token)s AND status = 'processing'
+        RETURNING id, run, claims, claimed_at
+    ), attempt AS (
+        INSERT INTO job_attempts (job_id, run, claim, started, ended, outcome, error_class, http_status, error)
+        SELECT id, run, claims, claimed_at, clock_timestamp(), %(outcome)s, %(error_class)s, %(http_status)s, %(error)s
+        FROM requeued
+    )
+    SELECT id FROM requeued
+"""
+RESCUE = """
+    WITH expired AS MATERIALIZED (
+        SELECT id FROM ai_jobs
+        WHERE status = 'processing' AND lease_until < now() AND attempts < max_attempts
+        LIMIT 100 FOR UPDATE SKIP LOCKED
+    ), rescued AS (
+        UPDATE ai_jobs SET status = 'pending', lease_token = NULL, lease_until = NULL, next_run_at = now(),
+            last_error = 'its worker stopped in the middle', error_class = 'crashed', updated_at = now()
+        WHERE id IN (SELECT id FROM expired) AND status = 'processing' AND lease_until < now()
+        RETURNING id, run, claims, claimed_at
+    ), attempt AS (
+        INSERT INTO job_attempts (job_id, run, claim, started, ended, outcome, error_class, error)
+        SELECT id, run, claims, claimed_at, clock_timestamp(), 'crashed', 'crashed', 'its worker stopped in the middle'
+        FROM rescued
+    )
+    SELECT id FROM rescued
+"""
+POISONED = """
+    SELECT id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
+        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
+    FROM ai_jobs
+    WHERE status = 'processing' AND lease_until < now() AND attempts >= max_attempts AND type = ANY (%(types)s)
+    LIMIT 100
+"""
+# While a type rests nothing of it is claimed, yet its age limit holds: those past it are taken, to be buried.
+CLAIM_OVERAGED = """
+    WITH overaged AS MATERIALIZED (
+        SELECT j.id FROM ai_jobs j JOIN job_types t USING (type)
+        WHERE t.type = %(type)s AND t.resting_until IS NOT NULL AND j.status = 'pending'
+            AND j.run_started_at < now() - make_interval(secs => %(age_limit)s)
+        ORDER BY j.next_run_at, j.seq LIMIT 20 FOR UPDATE OF j SKIP LOCKED
+    )
+    UPDATE ai_jobs SET status = 'processing', claims = claims + 1, lease_token = gen_random_uuid(),
+        lease_until = now() + make_interval(secs => %(lease)s), claimed_at = now(), updated_at = now()
+    WHERE id IN (SELECT id FROM overaged)
+    RETURNING id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
+        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
+"""
+STILL_EXPIRED = "SELECT FROM ai_jobs WHERE id = %(id)s AND lease_token = %(token)s AND lease_until < now()"
+NOTE_FAILURE = """
+    UPDATE job_types SET failures_in_row = failures_in_row + 1,
+        resting_until = CASE WHEN failures_in_row + 1 >= %(limit)s OR resting_until IS NOT NULL
+            THEN greatest(resting_until, now() + make_interval(secs => %(rest)s)) END,
+        resting_reason = CASE WHEN failures_in_row + 1 >= %(limit)s OR resting_until IS NOT NULL THEN %(reason)s END
+    WHERE type = %(type)s
+    RETURNING resting_until IS NOT NULL
+"""
+
+
+def enqueue(
+    connection: Conn, payload: dict[str, Any], *, conversation_id: UUID | None = None, delay_seconds: float = 0.0
+) -> UUID:
+    """Add a job, due in `delay_seconds`; returns its id. For an autoreply use the joining insert of inbound.py."""
+    row = one(
+        connection,
+        ENQUEUE,
+        {"payload": Jsonb(payload), "conversation_id": conversation_id, "delay": delay_seconds},
+    )
+    assert row is not None
+    return UUID(str(row[0]))
+
+
+def enqueue_write(payload: dict[str, Any], *, conversation_id: UUID | None, delay_seconds: float = 0.0) -> Write:
+    """The same as a write of a verdict."""
+    return Write(ENQUEUE, {"payload": Jsonb(payload), "conversation_id": conversation_id, "delay": delay_seconds})
+
+
+def claim(connection: Conn, size: int, types: Sequence[str], lease_seconds: float) -> list[Job]:
+    """Take at most `size` due jobs of these types, oldest due first, each with a fresh lease."""
+    with connection.cursor(row_factory=class_row(Job)) as cursor:
+        return cursor.execute(CLAIM, {"size": size, "types": list(types), "lease": lease_seconds}).fetchall()
+
+
+def next_due(connection: Conn, types: Sequence[str]) -> float | None:
+    """Seconds until the next pending job of these types is due (negative: overdue); None when there is none."""
+    row = one(connection, NEXT_DUE, {"types": list(types)})
+    return None if row is None or row[0] is None else float(row[0])
+
+
+def renew(connection: Conn, held: Mapping[UUID, UUID], lease_seconds: float) -> int:
+    """Extend the leases of the jobs that are still held (job id → token); returns how many were."""
+    return connection.execute(
+        RENEW, {"ids": list(held), "tokens": list(held.values()), "lease": lease_seconds}
+    ).rowcount
+
+
+def mark_done(connection: Conn, job: Job, writes: Sequence[Write] = ()) -> bool:
+    """Complete a job together with its writes, in the caller's transaction; True when it made a follow-up.
+
+    Raises LeaseLost, which rolls the transaction back, when the job is no longer this worker's.
+    """
+    if writes:
+        lock(connection, job)
+    for write in writes:
+        connection.execute(write.sql, write.parameters)
+    return _finished(one(connection, MARK_DONE, {"id": job.id, "token": job.lease_token}), job)
+
+
+def mark_failed(
+    connection: Conn, job: Job, failure: Failure, writes: Sequence[Write] = (), *, outcome: str = "failed"
+) -> bool:
+    """Bury a job together with its burial's writes; True when it made a follow-up. Raises LeaseLost."""
+    lock(connection, job)
+    for write in writes:
+        connection.execute(write.sql, write.parameters)
+    return _finished(one(connection, MARK_FAILED, _described(job, failure) | {"outcome": outcome}), job)
+
+
+def requeue_with_backoff(connection: Conn, job: Job, failure: Failure, delay_seconds: float) -> None:
+    """Put a failed job back, its attempt used, due in `delay_seconds`. Raises LeaseLost."""
+    _requeue(connection, job, failure, "retry", delay_seconds, given_back=0)
+
+
+def snooze(connection: Conn, job: Job, failure: Failure, delay_seconds: float) -> None:
+    """Put a job back without using an attempt, due in `delay_seconds`. Raises LeaseLost."""
+    _requeue(connection, job, failure, "snoozed", delay_seconds, given_back=1)
+
+
+def give_back(connection: Conn, job: Job) -> None:
+    """A planned stop: the job is due at once and its attempt was none. Raises LeaseLost."""
+    _requeue(connection, job, None, "returned", 0.0, given_back=1)
+
+
+def continue_job(connection: Conn, job: Job, writes: Sequence[Write]) -> None:
+    """Commit a step's writes and put the job back, due at once, no attempt used. Raises LeaseLost."""
+    lock(connection, job)
+    for write in writes:
+        connection.execute(write.sql, write.parameters)
+    _requeue(connection, job, None, "continued", 0.0, given_back=1)
+
+
+def rescue(connection: Conn) -> int:
+    """Put back the jobs whose worker stopped in the middle and that have attempts left; returns how many."""
+    return len(connection.execute(RESCUE).fetchall())
+
+
+def poisoned(connection: Conn, types: Sequence[str]) -> list[Job]:
+    """The jobs whose lease ended and whose attempts are used up: to be buried one by one."""
+    with connection.cursor(row_factory=class_row(Job)) as cursor:
+        return cursor.execute(POISONED, {"types": list(types)}).fetchall()
+
+
+def claim_overaged(connection: Conn, job_type: str, age_limit: float, lease_seconds: float) -> list[Job]:
+    """Take jobs of a resting type that are older than its age limit (seconds): to be buried."""
+    with connection.cursor(row_factory=class_row(Job)) as cursor:
+        parameters = {"type": job_type, "age_limit": age_limit, "lease": lease_seconds}
+        return cursor.execute(CLAIM_OVERAGED, parameters).fetchall()
+
+
+def is_still_expired(connection: Conn, job: Job) -> bool:
+    """Whether nobody has renewed, rescued or finished the job since it was looked at; asked under its lock."""
+    return one(connection, STILL_EXPIRED, {"id": job.id, "token": job.lease_token}) is not None
+
+
+def note_failure(connection: Conn, job_type: str, reason: str, *, limit: int, rest_seconds: float) -> bool:
+    """Count one more failure in a row of a type; True when the type rests now."""
+    row = one(connection, NOTE_FAILURE, {"type": job_type, "reason": reason, "limit": limit, "rest": rest_seconds})
+    return bool(row and row[0])
+
+
+def _requeue(
+    connection: Conn, job: Job, failure: Failure | None, outcome: str, delay: float, *, given_back: int
+) -> None:
+    parameters = _described(job, failure) | {"outcome": outcome, "delay": delay, "given_back": given_back}
+    if one(connection, REQUEUE, parameters) is None:
+        raise LeaseLost(f"job {job.id} is no longer this worker's")
+
+
+def _described(job: Job, failure: Failure | None) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "token": job.lease_token,
+        "error": failure.text if failure else None,
+        "error_class": failure.error_class if failure else None,
+        "http_status": failure.http_status if failure else None,
+    }
+
+
+def _finished(row: Sequence[Any] | None, job: Job) -> bool:
+    if row is None or row[0] is None:
+        raise LeaseLost(f"job {job.id} is no longer this worker's")
+    return row[1] is not None

@@ -1,0 +1,183 @@
+"""Every setting: its name, type, default and meaning; and one error that lists all that is wrong.
+
+The environment is the only source here. On a developer's machine the command puts `Values` of `local.settings.json`
+into the environment first (what is set already wins), as Azure does with the app settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shared.errors import SettingsError
+
+EMBEDDING_DIMENSIONS = 1536  # the width of chunks.embedding, fixed by migration 0001
+SECONDS_OF_SETTLING_AT_MOST = 6.0
+
+Parser = Callable[[str], Any]
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _origin(value: str) -> str:
+    """Scheme and host, no slash: a trailing one is forgiven, a path is not."""
+    origin = value.rstrip("/")
+    if not re.fullmatch(r"https?://[^/\s?#]+", origin):
+        raise ValueError("must be a scheme and a host, for example https://antwoord.example.org")
+    return origin
+
+
+def _number(low: float, high: float) -> Parser:
+    def parse(value: str) -> float:
+        number = float(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low:g} and {high:g}")
+        return number
+
+    return parse
+
+
+def _whole(low: int, high: int) -> Parser:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"[+-]?\d+", value.strip()):
+            raise ValueError("must be a whole number")
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _word(*words: str) -> Parser:
+    def parse(value: str) -> str:
+        if value.lower() not in words:
+            raise ValueError("must be " + " or ".join(words))
+        return value.lower()
+
+    return parse
+
+
+def _switch(value: str) -> bool:
+    if value.lower() in ("on", "true", "1"):
+        return True
+    if value.lower() in ("off", "false", "0"):
+        return False
+    raise ValueError("must be on or off")
+
+
+def _dimensions(value: str) -> int:
+    if value.strip() != str(EMBEDDING_DIMENSIONS):
+        raise ValueError(
+            f"must be {EMBEDDING_DIMENSIONS}: the width of chunks.embedding is fixed by a migration; to change it, "
+            "write a migration that alters the column and deletes the chunks, then add the documents again"
+        )
+    return int(value)
+
+
+def _whatsapp_number(value: str) -> str:
+    number = value if value.startswith("whatsapp:") else f"whatsapp:{value}"
+    if not re.fullmatch(r"whatsapp:\+[1-9]\d{6,14}", number):
+        raise ValueError("must be a number in E.164, for example whatsapp:+31201234567")
+    return number
+
+
+def _setting(parse: Parser, meaning: str, default: Any = dataclasses.MISSING) -> Any:
+    metadata = {"parse": parse, "meaning": meaning, "optional": default is not dataclasses.MISSING}
+    return field(default=None if default is dataclasses.MISSING else default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the application runs with. A field's name is the setting's name in lower case."""
+
+    database_url: str = _setting(_text, "where Postgres is, as a postgresql:// URL")
+    database_auth: Literal["password", "entra"] = _setting(
+        _word("password", "entra"), "how to sign in to Postgres", "password"
+    )
+
+    azure_openai_endpoint: str = _setting(_origin, "the resource's address; the base is <endpoint>/openai/v1/")
+    azure_openai_api_key: str | None = _setting(_text, "its key; without one the managed identity is used", None)
+    azure_openai_chat_deployment: str = _setting(_text, "the deployment that writes answers")
+    azure_openai_embedding_deployment: str = _setting(_text, "the deployment that embeds texts")
+    embedding_dimensions: int = _setting(_dimensions, "fixed by migration", EMBEDDING_DIMENSIONS)
+
+    twilio_account_sid: str = _setting(_text, "the account's SID, AC…")
+    twilio_auth_token: str = _setting(_text, "its auth token: signs webhooks and calls")
+    twilio_auth_token_secondary: str | None = _setting(_text, "the other token while rotating", None)
+    twilio_webhook_shared_key: str | None = _setting(_text, "the key of Twilio's HMAC-SHA256 signatures", None)
+    twilio_whatsapp_from: str = _setting(_whatsapp_number, "the number that answers, whatsapp:+…")
+    twilio_api_base_url: str | None = _setting(_origin, "replaces both of Twilio's hosts (a stand-in)", None)
+    public_base_url: str = _setting(_origin, "where Twilio reaches this app: scheme and host, no slash")
+
+    job_concurrency: int = _setting(_whole(1, 64), "jobs that run at once in one process", 8)
+    db_pool_max: int = _setting(_whole(1, 64), "connections of one process", 4)
+    job_lease_seconds: float = _setting(_number(1, 600), "how long a claim holds without a renewal", 30.0)
+    job_max_seconds: float = _setting(_number(1, 3600), "how long one step of a job may take", 60.0)
+    drain_seconds: float = _setting(_number(1, 540), "how long one timer run takes jobs", 55.0)
+    poll_schedule: str = _setting(_text, "the timer's schedule, six fields", "*/5 * * * * *")
+    slow_job_threshold_ms: int = _setting(_whole(1, 3_600_000), "a longer job is logged as slow", 8000)
+
+    settle_seconds: float = _setting(
+        _number(0, SECONDS_OF_SETTLING_AT_MOST), "how long to wait for the rest of a burst", 1.5
+    )
+
+    unknown_senders: Literal["decline", "answer"] = _setting(
+        _word("decline", "answer"), "what numbers that are not in people get", "decline"
+    )
+    sender_daily_limit: int = _setting(_whole(1, 10_000), "answers to one conversation in 24 hours", 50)
+    default_language: Literal["nl", "en"] = _setting(_word("nl", "en"), "when nothing tells the language", "nl")
+    ai_notice: bool = _setting(_switch, "say that a digital assistant answers", True)
+    typing_indicator: bool = _setting(_switch, "show that an answer is being written", True)
+    retrieval_floor: float | None = _setting(
+        _number(-1, 1), "least cosine of a relevant chunk; by model when absent", None
+    )
+
+    azurewebjobsstorage: str | None = field(
+        default=None,
+        metadata={"parse": _text, "meaning": "the storage account of the wake queue; without one only the timer works",
+                  "optional": True, "name": "AzureWebJobsStorage"},
+    )  # fmt: skip
+
+
+def setting_name(item: dataclasses.Field[Any]) -> str:
+    """The name of a field in the environment."""
+    return str(item.metadata.get("name", item.name.upper()))
+
+
+def load(environment: Mapping[str, str], *, only: Collection[str] | None = None) -> Settings:
+    """Read the settings.
+
+    `only` names the settings (fields of `Settings`) that must be there; others that are absent keep None, so that
+    `migrate` runs with DATABASE_URL alone. Raises SettingsError with everything that is missing or wrong.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for item in dataclasses.fields(Settings):
+        name, text = setting_name(item), environment.get(setting_name(item), "")
+        if text.strip():
+            try:
+                values[item.name] = item.metadata["parse"](text.strip())
+            except ValueError as wrong:
+                shown = "" if _is_secret(name) else f" is {text.strip()!r} and"
+                problems.append(f"{name}{shown} {_reason(wrong)}.")
+        elif not item.metadata["optional"] and (only is None or item.name in only):
+            state = "is empty" if name in environment else "is not set"
+            problems.append(f"{name} {state}: {item.metadata['meaning']}.")
+    if problems:
+        raise SettingsError(problems)
+    return Settings(**values)
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in ("TOKEN", "KEY", "URL", "Storage"))
+
+
+def _reason(wrong: ValueError) -> str:
+    text = str(wrong)
+    return "must be a number" if text.startswith("could not convert") else text
