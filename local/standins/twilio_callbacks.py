@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import httpx2
 from starlette.datastructures import ImmutableMultiDict
-from twilio.request_validator import SIGNATURE_HEADER, RequestValidator
+from twilio.request_validator import SIGNATURE_HEADER, RequestValidator  # type: ignore[import-untyped]
 
 from local.standins.twilio_messages import API_VERSION, Message, MessageStore
 

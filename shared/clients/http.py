@@ -151,7 +151,13 @@ def _errors_of_httpx2() -> Iterator[None]:
     try:
         yield
     except _LOW_LEVEL as error:
-        for base in type(error).__mro__:
-            if issubclass(named := getattr(httpx2, base.__name__, object), httpx2.TransportError):
-                raise named(str(error)) from error
-        raise
+        raise _same_of_httpx2(type(error))(str(error)) from error
+
+
+def _same_of_httpx2(kind: type[Exception]) -> type[httpx2.TransportError]:
+    """The most specific error of httpx2 that has the name of `kind` or of one of its bases."""
+    for base in kind.__mro__:
+        same = getattr(httpx2, base.__name__, None)
+        if isinstance(same, type) and issubclass(same, httpx2.TransportError):
+            return same
+    return httpx2.TransportError

@@ -31,8 +31,8 @@ class DeadlineBackend(httpcore2.NetworkBackend):
         host: str,
         port: int,
         timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+        local_address: str | None = None,  # noqa: ARG002  # the interface has it; no call of ours uses it
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,  # noqa: ARG002
     ) -> httpcore2.NetworkStream:
         """Connect to the first address that answers; the addresses share the time.
 

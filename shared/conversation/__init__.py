@@ -1,1 +1,1 @@
-"""Conversations with employees."""
+"""Messages in and out: the joining insert, the send saga, status callbacks, consent, and the words."""

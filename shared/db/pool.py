@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
+import random
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from shared import backoff
 from shared.errors import DatabaseAway, SettingsError
 
 CONNECT_SECONDS = 2
@@ -55,6 +57,7 @@ class Database:
         self._deadlines = _Deadlines()
         check_url(url)
         self._pool = ConnectionPool(
+            self._url,
             kwargs=self._arguments,
             min_size=0,
             max_size=size,
@@ -70,7 +73,6 @@ class Database:
 
     def _arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {
-            "conninfo": self._url,
             "autocommit": True,
             "prepare_threshold": None,
             **_CONNECTION,
@@ -103,9 +105,27 @@ class Database:
         with self.connection(wait=wait, deadline=deadline) as connection, connection.transaction():
             yield connection
 
+    def insist[T](self, work: Callable[[Conn], T], seconds: float) -> T:
+        """Run `work` in a transaction, again and again for at most `seconds` while the database is away.
+
+        For what must be recorded and is fenced: a commit whose answer was lost is found by the repetition.
+        """
+        ends, failures = time.monotonic() + seconds, 0
+        while True:
+            try:
+                with self.transaction() as connection:
+                    return work(connection)
+            except (DatabaseAway, psycopg.Error) as error:
+                failures += 1
+                pause = backoff.reconnect(failures, random.random())
+                repeats = isinstance(error, DatabaseAway) or is_worth_repeating(error)
+                if not repeats or time.monotonic() + pause > ends:
+                    raise
+                time.sleep(pause)
+
     def dedicated(self) -> Conn:
         """Open a connection outside the pool, in autocommit mode; the caller closes it."""
-        return psycopg.connect(**self._arguments())
+        return psycopg.connect(self._url, **self._arguments())
 
     def close(self) -> None:
         """Close the pool and its threads."""

@@ -72,8 +72,8 @@ def is_markdown(source_name: str) -> bool:
 def split_sections(text: str) -> list[Section]:
     """Cut Markdown at its headings.
 
-    Front matter stays text, and so does `#` inside fenced code. Comments that stand by themselves are left out: no reader
-    of the document sees them, so no answer may quote them.
+    Front matter stays text, and so do `#` inside fenced code and headings that are too long for one. Comments that stand by
+    themselves are left out: no reader of the document sees them, so no answer may quote them.
     """
     lines, headings = _outline(text)
     starts = [0, *(heading.end for heading in headings)]
@@ -107,11 +107,16 @@ def _outline(text: str) -> tuple[list[str], list[_Heading]]:
         if token is None or token.level or not token.map:
             continue
         begin, end = token.map[0] + offset, token.map[1] + offset
-        if token.type == "heading_open" and following:
+        if token.type == "heading_open" and following and _is_heading(following.content):
             headings.append(_Heading(int(token.tag[1:]), _plain(following.content), begin, end))
         elif token.type == "html_block" and _COMMENT.fullmatch(token.content):
             lines[begin:end] = [""] * (end - begin)
     return lines, headings
+
+
+def _is_heading(content: str) -> bool:
+    """A paragraph right above a `---` is a heading to Markdown; if it is long, its author meant a line between two parts."""
+    return "\n" not in content and len(content) <= HEADING_CHARACTERS
 
 
 @functools.cache
@@ -127,11 +132,10 @@ def _inline() -> MarkdownIt:
 
 def _plain(source: str) -> str:
     """A heading's words, without emphasis, links, code marks and a trailing `{#anchor}`."""
-    source = _HEADING_ATTRIBUTES.sub("", source[: 4 * HEADING_CHARACTERS])
+    source = _HEADING_ATTRIBUTES.sub("", source)
     children = _inline().parseInline(source)[0].children or []
-    hidden = {"softbreak": " ", "hardbreak": " ", "html_inline": ""}
-    words = "".join(hidden.get(token.type, token.content) for token in children)
-    return " ".join(words.split())[:HEADING_CHARACTERS].strip()
+    words = "".join("" if token.type == "html_inline" else token.content for token in children)
+    return " ".join(words.split())
 
 
 def _paths(headings: list[_Heading]) -> Iterator[tuple[str, ...]]:

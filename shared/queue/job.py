@@ -75,8 +75,11 @@ type Verdict = Complete | Continue | Snooze
 class Lease:
     """A worker's hold on one job: every write that the job makes goes through `transaction`."""
 
-    def __init__(self, database: Database, job: Job, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, database: Database, job: Job, seconds: float, is_stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         self.job = job
+        self._seconds = seconds
         self.is_stopping = is_stopping
         self._database = database
 
@@ -86,6 +89,15 @@ class Lease:
         with self._database.transaction() as connection:
             lock(connection, self.job)
             yield connection
+
+    def insist(self, write: Write) -> None:
+        """Commit one statement, trying again for the length of the lease while the database is away."""
+
+        def work(connection: Conn) -> None:
+            lock(connection, self.job)
+            connection.execute(write.sql, write.parameters)
+
+        self._database.insist(work, self._seconds)
 
 
 def lock(connection: Conn, job: Job) -> None:

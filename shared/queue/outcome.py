@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import assert_never
 
 import psycopg
 
-from shared import backoff, telemetry
-from shared.db.pool import Conn, Database, is_worth_repeating
+from shared import telemetry
+from shared.db.pool import Conn, Database
 from shared.errors import AntwoordError, DatabaseAway, Failure, FailureKind, LeaseLost, classify
 from shared.queue import store
 from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write, lock
@@ -51,7 +50,9 @@ class Outcomes:
         """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it."""
         began = time.monotonic()
         try:
-            verdict = self._types[job.type].run(job, Lease(self._database, job, self._stopping.is_set))
+            verdict = self._types[job.type].run(
+                job, Lease(self._database, job, self._lease_seconds, self._stopping.is_set)
+            )
         except Stopped:
             self._safely(job, partial(self.give_back, job))
         except LeaseLost:
@@ -63,7 +64,7 @@ class Outcomes:
 
     def give_back(self, job: Job) -> None:
         """Return a job whose worker stops, its attempt uncounted."""
-        self._settle(job, lambda connection: store.give_back(connection, job))
+        self._insist(lambda connection: store.give_back(connection, job))
         self._wake(0.0)
 
     def bury_poisoned(self, job: Job) -> None:
@@ -78,10 +79,10 @@ class Outcomes:
     def _succeeded(self, job: Job, verdict: Verdict, began: float) -> None:
         match verdict:
             case Complete(writes):
-                if self._settle(job, lambda connection: store.mark_done(connection, job, writes)):
+                if self._insist(lambda connection: store.mark_done(connection, job, writes)):
                     self._wake(0.0)
             case Continue(writes):
-                self._settle(job, lambda connection: store.continue_job(connection, job, writes))
+                self._insist(lambda connection: store.continue_job(connection, job, writes))
                 self._wake(0.0)
             case Snooze(seconds, reason):
                 self._snooze(job, Failure(FailureKind.TRANSIENT, "waiting", reason), seconds)
@@ -107,7 +108,7 @@ class Outcomes:
             case FailureKind.TRANSIENT if rests:
                 self._snooze(job, failure, MODEL_REST_SECONDS)
             case FailureKind.TRANSIENT if job.attempts < job.max_attempts:
-                self._settle(job, lambda connection: store.requeue_with_backoff(connection, job, failure, wait))
+                self._insist(lambda connection: store.requeue_with_backoff(connection, job, failure, wait))
                 self._wake(wait)
             case _:
                 self._bury(job, failure)
@@ -133,7 +134,7 @@ class Outcomes:
             self._bury(job, _expired(failure))
             return
 
-        self._settle(job, lambda connection: store.snooze(connection, job, failure, seconds))
+        self._insist(lambda connection: store.snooze(connection, job, failure, seconds))
         self._wake(seconds)
 
     def _bury(self, job: Job, failure: Failure, *, outcome: str = "failed", only_if_expired: bool = False) -> None:
@@ -144,34 +145,18 @@ class Outcomes:
             store.mark_failed(connection, job, failure, writes, outcome=outcome)
 
         try:
-            self._settle(job, partial(bury, self._types[job.type].on_bury(job, failure)))
+            self._insist(partial(bury, self._types[job.type].on_bury(job, failure)))
         except (LeaseLost, DatabaseAway):
             raise
         except Exception as error:  # noqa: BLE001 - a job that cannot be buried with its writes would come back for ever
             telemetry.error("burial_without_writes", job_id=job.id, type=job.type, error=classify(error).text)
-            self._settle(job, partial(bury, ()))
+            self._insist(partial(bury, ()))
         self._wake(0.0)  # a follow-up, or a line to the employee, may be due now
         telemetry.error("job_failed", job_id=job.id, type=job.type, attempt=job.attempts,
                         error_class=failure.error_class, http_status=failure.http_status, error=failure.text)  # fmt: skip
 
-    def _settle[T](self, job: Job, transition: Callable[[Conn], T]) -> T:
-        """Run a fenced transition in a transaction, again and again while the database is away and the lease may hold.
-
-        A commit whose answer was lost is found by the repetition: the fence refuses it with LeaseLost.
-        """
-        ends, failures = time.monotonic() + self._lease_seconds, 0
-        while True:
-            try:
-                with self._database.transaction() as connection:
-                    return transition(connection)
-            except (DatabaseAway, psycopg.Error) as error:
-                failures += 1
-                pause = backoff.reconnect(failures, random.random())
-                repeats = isinstance(error, DatabaseAway) or is_worth_repeating(error)
-                if not repeats or time.monotonic() + pause > ends:
-                    raise
-                telemetry.warning("outcome_delayed", job_id=job.id, type=job.type, error_class=type(error).__name__)
-                time.sleep(pause)
+    def _insist[T](self, transition: Callable[[Conn], T]) -> T:
+        return self._database.insist(transition, self._lease_seconds)
 
     def _safely(self, job: Job, step: Callable[[], None]) -> None:
         try:

@@ -1,0 +1,1 @@
+"""The command: not deployed; may import shared and local."""

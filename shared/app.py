@@ -1,0 +1,142 @@
+"""The composition root: settings in, wired objects out. Nothing else constructs clients.
+
+The webhook's path needs the database and the wake alone; the jobs, and with them the model's and Twilio's clients, are
+imported when the first job runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from shared.clients.wake import Wake, open_wake
+from shared.conversation import webhook
+from shared.db.pool import Database
+from shared.queue import health
+from shared.settings import Settings, load
+
+if TYPE_CHECKING:
+    from shared.clients.azure_openai import ChatModel, Embedder
+    from shared.clients.twilio import Line
+    from shared.queue.housekeeping import Housekeeping
+    from shared.queue.job import JobType
+    from shared.queue.worker import Worker
+
+WAKE_SECONDS = 120.0
+# A wake message becomes visible this long before the job is due: the host looks for messages every two seconds at most, and
+# a slot that comes early waits (Worker.drain). So the polling is over by the time that settling is.
+HEAD_START_SECONDS = 2.0
+POSTGRES_SCOPE = "https://ossrdbms-aad.database.windows.net/.default"
+
+
+class App:
+    """One process's application. What is given here takes the place of the real one; a test passes its fakes so."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database: Database | None = None,
+        wake: Wake | None = None,
+        chat: ChatModel | None = None,
+        embedder: Embedder | None = None,
+        line: Line | None = None,
+    ) -> None:
+        self.settings = settings
+        self.database = database or Database(settings.database_url, settings.db_pool_max, token=_token(settings))
+        self.wake = wake or open_wake(settings)
+        self._chat = chat
+        self._embedder = embedder
+        self._line = line
+        self._lock = threading.Lock()
+
+    def receive_message(self, request: webhook.Request) -> webhook.Response:
+        """`POST /api/twilio/inbound`."""
+        return webhook.receive_message(request, self.settings, lambda: self.database, self._wake)
+
+    def receive_status(self, request: webhook.Request) -> webhook.Response:
+        """`POST /api/twilio/status`."""
+        return webhook.receive_status(request, self.settings, lambda: self.database)
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        """`GET /api/health`."""
+        return health.check(self.database)
+
+    def on_timer(self) -> int:
+        """The one timer: periodic work, then all that is due. Returns how many jobs ran; never raises."""
+        with self._lock:
+            worker, housekeeping = self.worker, self._housekeeping
+        housekeeping.run_if_due()
+        return worker.drain(self.settings.job_concurrency, self.settings.drain_seconds)
+
+    def on_wake(self) -> int:
+        """One wake message is one worker slot: due jobs one after another until none is left."""
+        with self._lock:
+            worker = self.worker
+        return worker.drain(1, WAKE_SECONDS)
+
+    def stop(self) -> None:
+        """A planned stop, where the host can announce one: take no more jobs, finish or give back what runs."""
+        if "worker" in self.__dict__:
+            self.worker.stop()
+
+    def close(self) -> None:
+        """Let go of connections and threads."""
+        self.wake.close()
+        self.database.close()
+
+    def _wake(self, due_in: float) -> None:
+        self.wake.wake(max(due_in - HEAD_START_SECONDS, 0.0))
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The one worker of this process."""
+        from shared.queue.worker import Limits, Worker
+
+        settings = self.settings
+        limits = Limits(
+            settings.job_concurrency,
+            settings.job_lease_seconds,
+            settings.job_max_seconds,
+            settings.slow_job_threshold_ms,
+        )
+        return Worker(self.database, self._types, self._wake, limits)
+
+    @cached_property
+    def _housekeeping(self) -> Housekeeping:
+        from shared.conversation.overdue import flag_overdue
+        from shared.queue.housekeeping import Housekeeping, alert_unknown_types
+
+        return Housekeeping(self.database, [flag_overdue, partial(alert_unknown_types, known=list(self._types))])
+
+    @cached_property
+    def _types(self) -> dict[str, JobType]:
+        from shared.clients.azure_openai import AzureOpenAI
+        from shared.clients.twilio import TwilioLine
+        from shared.jobs import table
+        from shared.jobs.services import Services
+
+        model = AzureOpenAI(self.settings) if self._chat is None or self._embedder is None else None
+        chat, embedder = self._chat or model, self._embedder or model
+        assert chat is not None
+        assert embedder is not None
+        line = self._line or TwilioLine(self.settings)
+        return table(Services(self.database, chat, embedder, line, self.settings))
+
+
+def from_environment() -> App:
+    """The application of this process. Raises SettingsError with everything that is missing or wrong."""
+    return App(load(os.environ))
+
+
+def _token(settings: Settings) -> Callable[[], str] | None:
+    """Signing in to Postgres by managed identity: a fresh token for each new connection, cached by the library."""
+    if settings.database_auth != "entra":
+        return None
+    from azure.identity import DefaultAzureCredential
+
+    credential = DefaultAzureCredential()
+    return lambda: credential.get_token(POSTGRES_SCOPE).token

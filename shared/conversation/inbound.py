@@ -1,0 +1,191 @@
+"""The webhook's one statement: a message, its conversation and its job are stored together, or nothing is.
+
+The job joins the conversation's active autoreply, if there is one. ON CONFLICT DO UPDATE takes that row's lock, so a claim
+passes it by while this transaction is open, and a completion waits for it and then sees `rerun`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from shared.conversation import consent, words
+from shared.conversation.text import storable
+from shared.db.pool import Database, is_worth_repeating, one
+from shared.errors import DatabaseAway, RequestRefused
+from shared.settings import SECONDS_OF_SETTLING_AT_MOST
+
+TRIES = 3
+SECONDS_AT_MOST = 4.5  # for all tries together, so that Twilio has its 503 within five
+POOL_WAIT_SECONDS = 2.0
+STATEMENT_SECONDS = 3.0
+
+STORE = """
+    WITH known AS MATERIALIZED (
+        SELECT FROM messages WHERE provider_sid = %(sid)s
+    ), conversation AS (
+        INSERT INTO conversations AS c (address, external_user_id, profile_name, person_id, last_inbound_at,
+            opted_out_at, consent_changed_at)
+        SELECT %(address)s, %(external_user_id)s, %(profile_name)s,
+            (SELECT id FROM people WHERE phone = %(address)s AND left_at IS NULL), now(),
+            CASE WHEN %(consent)s::text = 'stop' THEN now() END, CASE WHEN %(consent)s::text = 'stop' THEN now() END
+        WHERE NOT EXISTS (SELECT FROM known)
+        ON CONFLICT (address) DO UPDATE SET
+            last_inbound_at = now(),
+            external_user_id = coalesce(excluded.external_user_id, c.external_user_id),
+            profile_name = coalesce(excluded.profile_name, c.profile_name),
+            person_id = coalesce(c.person_id, excluded.person_id),
+            opted_out_at = CASE %(consent)s::text WHEN 'stop' THEN coalesce(c.opted_out_at, now())
+                WHEN 'start' THEN NULL ELSE c.opted_out_at END,
+            consent_changed_at = CASE WHEN %(consent)s::text = 'stop' AND c.opted_out_at IS NULL
+                OR %(consent)s::text = 'start' AND c.opted_out_at IS NOT NULL THEN now() ELSE c.consent_changed_at END
+        RETURNING id, opted_out_at, coalesce(consent_changed_at = now(), false) AS changed,
+            coalesce(%(consent_language)s, language, (SELECT p.language FROM people p WHERE p.id = person_id),
+                %(default_language)s) AS language
+    ), message AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, body, media, raw, provider_sid, status, answered_by)
+        SELECT %(message_id)s, id, false, 'contact', %(body)s, %(media)s, %(raw)s, %(sid)s, 'received',
+            CASE WHEN changed AND NOT %(confirmed)s THEN %(line_id)s
+                 WHEN changed OR opted_out_at IS NOT NULL THEN %(message_id)s::uuid END
+        FROM conversation
+        ON CONFLICT (provider_sid) DO NOTHING
+        RETURNING id
+    ), confirmation AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, purpose, body, status, reply_id, part, parts, language)
+        SELECT %(line_id)s, c.id, true, 'system', 'consent',
+            CASE c.language WHEN 'nl' THEN %(line_nl)s ELSE %(line_en)s END, 'draft', %(line_id)s, 1, 1, c.language
+        FROM conversation c, message
+        WHERE c.changed AND NOT %(confirmed)s
+    ), closed AS (
+        UPDATE messages m SET answered_by = m.id
+        FROM conversation c, message
+        WHERE c.changed AND c.opted_out_at IS NOT NULL
+            AND m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL
+    ), job AS (
+        INSERT INTO ai_jobs (payload, conversation_id, next_run_at)
+        SELECT CASE WHEN c.changed THEN jsonb_build_object('type', 'send_message', 'message_id', %(line_id)s::uuid)
+                ELSE jsonb_build_object('type', 'autoreply', 'conversation_id', c.id, 'message_id', %(message_id)s::uuid)
+                END,
+            c.id, now() + CASE WHEN c.changed THEN interval '0' ELSE make_interval(secs => %(settle)s) END
+        FROM conversation c, message
+        WHERE CASE WHEN c.changed THEN NOT %(confirmed)s ELSE c.opted_out_at IS NULL END
+        ON CONFLICT (conversation_id) WHERE type = 'autoreply' AND status IN ('pending', 'processing')
+        DO UPDATE SET rerun = true, payload = excluded.payload, updated_at = now(),
+            next_run_at = CASE WHEN ai_jobs.claims = 0
+                THEN least(ai_jobs.run_started_at + make_interval(secs => %(settle_at_most)s), excluded.next_run_at)
+                ELSE ai_jobs.next_run_at END
+        RETURNING next_run_at
+    )
+    SELECT (SELECT id FROM message), (SELECT extract(epoch FROM next_run_at - now())::float8 FROM job)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A message as Twilio reports it; `address` is where an answer goes."""
+
+    sid: str
+    address: str
+    external_user_id: str | None
+    profile_name: str | None
+    body: str
+    media: list[dict[str, str]]
+    opt_out_type: str | None
+    raw: dict[str, str | list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of it: `is_new` is False for a sid that was there already; `due_in` is the job's, in seconds."""
+
+    is_new: bool
+    due_in: float | None
+
+
+def parse(fields: Sequence[tuple[str, str]]) -> Inbound:
+    """Read the webhook's form. Raises RequestRefused when it is not a WhatsApp message."""
+    raw: dict[str, str | list[str]] = {}
+    for name, value in fields:
+        known = raw.get(storable(name))
+        text = storable(value)
+        raw[storable(name)] = text if known is None else [*([known] if isinstance(known, str) else known), text]
+    first = {name: value if isinstance(value, str) else value[0] for name, value in raw.items()}
+    sid, sender = first.get("MessageSid") or first.get("SmsSid") or "", first.get("From", "")
+    if not sid or len(sid) > 64:
+        raise RequestRefused(400, "The form has no MessageSid: this is not a message from Twilio.")
+    if not sender.startswith("whatsapp:") or not 1 <= len(sender) - 9 <= 128:
+        raise RequestRefused(400, "From is not a WhatsApp address: only WhatsApp messages are taken.")
+    return Inbound(
+        sid=sid,
+        address=sender.removeprefix("whatsapp:"),
+        external_user_id=first.get("ExternalUserId") or None,
+        profile_name=first.get("ProfileName", "")[:256] or None,
+        body=first.get("Body", ""),
+        media=_media(first),
+        opt_out_type=first.get("OptOutType") or None,
+        raw=raw,
+    )
+
+
+def store(database: Database, message: Inbound, *, settle_seconds: float, default_language: str) -> Stored:
+    """Store the message with its conversation and job, in one statement, at most three times in 4.5 s.
+
+    Raises DatabaseAway when the database cannot be had in that time, so that Twilio's retry or fallback can act.
+    """
+    parameters = _parameters(message, settle_seconds, default_language)
+    ends = time.monotonic() + SECONDS_AT_MOST
+    for attempt in range(1, TRIES + 1):
+        left = ends - time.monotonic()
+        try:
+            with database.connection(
+                wait=min(POOL_WAIT_SECONDS, left), deadline=min(STATEMENT_SECONDS, left)
+            ) as connection:
+                row = one(connection, STORE, parameters)
+        except psycopg.Error as error:
+            if attempt == TRIES or not is_worth_repeating(error) or time.monotonic() >= ends - 0.2:
+                raise DatabaseAway("the message could not be stored") from error
+            continue
+        assert row is not None
+        return Stored(is_new=row[0] is not None, due_in=row[1])
+    raise AssertionError("unreachable")
+
+
+def _parameters(message: Inbound, settle_seconds: float, default_language: str) -> dict[str, Any]:
+    change, language = consent.change(message.body, message.opt_out_type)
+    return {
+        "sid": message.sid,
+        "address": message.address,
+        "external_user_id": message.external_user_id,
+        "profile_name": message.profile_name,
+        "body": message.body,
+        "media": Jsonb(message.media),
+        "raw": Jsonb(message.raw),
+        "consent": change,
+        "consent_language": language,
+        "default_language": default_language,
+        "confirmed": message.opt_out_type is not None and change is not None,
+        "line_nl": words.line(change or "stop", "nl"),
+        "line_en": words.line(change or "stop", "en"),
+        "message_id": uuid4(),
+        "line_id": uuid4(),
+        "settle": settle_seconds,
+        "settle_at_most": SECONDS_OF_SETTLING_AT_MOST,
+    }
+
+
+def _media(first: Mapping[str, str]) -> list[dict[str, str]]:
+    """References to what was attached; nothing is fetched."""
+    count = first.get("NumMedia", "0")
+    media = [
+        {"url": first.get(f"MediaUrl{n}", ""), "type": first.get(f"MediaContentType{n}", "")}
+        for n in range(min(int(count), 10) if count.isdecimal() else 0)
+    ]
+    if not media and not first.get("Body"):
+        media = [{"type": first.get("MessageType", "unknown")[:64]}]  # a location, a contact, a reaction …
+    return media

@@ -1,0 +1,118 @@
+"""What a conversation looks like at the moment that an answer is made, read from the rows in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import class_row
+
+from shared.db.pool import Conn, one
+from shared.queue.job import Job
+
+# Only the transaction that reads the open messages for a new draft clears `rerun`: a message that comes after this
+# reading sets it again, and it then outlives every retry that reuses the draft.
+CLEAR_RERUN = "UPDATE ai_jobs SET rerun = false WHERE id = %(id)s AND lease_token = %(token)s"
+OPEN = """
+    SELECT id, body, media, provider_sid, created_at < now() - interval '24 hours' AS is_stale
+    FROM messages WHERE conversation_id = %(id)s AND NOT from_self AND answered_by IS NULL ORDER BY seq
+"""
+SITUATION = """
+    SELECT c.id, c.address, c.mode, c.language, c.opted_out_at IS NOT NULL AS is_opted_out, c.person_id,
+        p.language AS person_language, p.id IS NOT NULL AND p.left_at IS NULL AS is_known,
+        count(m.id) FILTER (WHERE m.purpose IN ('answer', 'unanswered')
+            AND m.created_at > now() - interval '24 hours')::int AS answers_today,
+        coalesce(bool_or(m.purpose = 'decline' AND m.created_at > now() - interval '24 hours'), false) AS declined_today,
+        coalesce(bool_or(m.purpose = 'limit' AND m.created_at > now() - interval '24 hours'), false) AS limited_today,
+        coalesce(bool_or(m.purpose IN ('answer', 'unanswered')
+            AND m.created_at > now() - interval '30 days'), false) AS was_told
+    FROM conversations c
+    LEFT JOIN people p ON p.id = c.person_id
+    LEFT JOIN messages m ON m.conversation_id = c.id AND m.from_self AND m.created_at > now() - interval '30 days'
+        AND m.status <> 'failed'
+    WHERE c.id = %(id)s
+    GROUP BY c.id, p.id
+"""
+HISTORY = """
+    SELECT from_self, body FROM (
+        SELECT seq, from_self, body FROM messages
+        WHERE conversation_id = %(id)s AND body <> '' AND status NOT IN ('draft', 'failed')
+            AND purpose IN ('message', 'answer', 'unanswered') AND NOT (id = ANY (%(open)s))
+            AND created_at > now() - interval '24 hours'
+        ORDER BY seq DESC LIMIT 6) AS newest
+    ORDER BY seq
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessage:
+    """An inbound message that no reply covers yet; `is_stale` after 24 hours."""
+
+    id: UUID
+    body: str
+    media: list[dict[str, Any]]
+    provider_sid: str | None
+    is_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The conversation's side of the decision what to answer."""
+
+    id: UUID
+    address: str
+    mode: str
+    language: str | None
+    is_opted_out: bool
+    person_id: UUID | None
+    person_language: str | None
+    is_known: bool
+    answers_today: int
+    declined_today: bool
+    limited_today: bool
+    was_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The situation, the open messages, oldest first, and up to six earlier ones as (from_self, text)."""
+
+    situation: Situation
+    open: list[OpenMessage]
+    history: list[tuple[bool, str]]
+
+    @property
+    def fresh(self) -> list[OpenMessage]:
+        """The open messages that are questions: younger than 24 hours."""
+        return [message for message in self.open if not message.is_stale]
+
+    @property
+    def text(self) -> str:
+        """What the employee asks: the fresh messages, a line each."""
+        return "\n".join(message.body for message in self.fresh if message.body.strip())
+
+
+def read(connection: Conn, job: Job, conversation_id: UUID) -> Thread:
+    """Read the thread for a new draft, inside the job's fenced transaction."""
+    connection.execute(CLEAR_RERUN, {"id": job.id, "token": job.lease_token})
+    with connection.cursor(row_factory=class_row(OpenMessage)) as cursor:
+        messages = cursor.execute(OPEN, {"id": conversation_id}).fetchall()
+    with connection.cursor(row_factory=class_row(Situation)) as cursor:
+        situation = cursor.execute(SITUATION, {"id": conversation_id}).fetchone()
+    assert situation is not None, "a job's conversation is a foreign key"
+    history = connection.execute(
+        HISTORY, {"id": conversation_id, "open": [message.id for message in messages]}
+    ).fetchall()
+    return Thread(situation, messages, [(bool(row[0]), str(row[1])) for row in history])
+
+
+ALREADY_ANSWERED = """
+    SELECT NOT EXISTS (SELECT FROM messages WHERE conversation_id = %(id)s AND NOT from_self AND answered_by IS NULL)
+"""
+
+
+def ai_reply_already_exists(connection: Conn, conversation_id: UUID) -> bool:
+    """The guard: whether every inbound message of the conversation is covered by a reply."""
+    row = one(connection, ALREADY_ANSWERED, {"id": conversation_id})
+    return bool(row and row[0])

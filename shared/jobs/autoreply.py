@@ -1,0 +1,158 @@
+"""`autoreply`: one answer to all that is open in a conversation; guard, retrieve, draft, intent, send, confirm.
+
+What a run finds in the rows decides where it goes on. A draft is sent, never made anew: a retry says the same and pays once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from shared.conversation import decision, reply, thread, words
+from shared.conversation.consent import Language
+from shared.conversation.decision import Line, Nothing, Question
+from shared.conversation.language import detect
+from shared.errors import Failure, FailureKind, PermanentError
+from shared.jobs.answer import Drafted, make_answer
+from shared.jobs.services import Services
+from shared.queue.job import Complete, Job, Lease, Verdict, Write
+from shared.queue.store import enqueue_write
+
+# A burial covers the open messages, so that one that kills its job does not kill the next: only a restart or a person
+# answers them.
+COVER_BURIED = """
+    UPDATE messages SET answered_by = %(job_id)s
+    WHERE conversation_id = %(conversation_id)s AND NOT from_self AND answered_by IS NULL
+"""
+# Only inside WhatsApp's 24 hours, and not to somebody who has opted out or is already talking with a person.
+APOLOGISE = """
+    WITH line AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, purpose, body, status, reply_id, part, parts, language)
+        SELECT %(line_id)s, id, true, 'system', 'apology',
+            CASE coalesce(language, %(default_language)s) WHEN 'nl' THEN %(nl)s ELSE %(en)s END,
+            'draft', %(line_id)s, 1, 1, coalesce(language, %(default_language)s)
+        FROM conversations
+        WHERE id = %(conversation_id)s AND opted_out_at IS NULL AND mode = 'auto'
+            AND last_inbound_at > now() - interval '24 hours'
+        RETURNING id, conversation_id
+    )
+    INSERT INTO ai_jobs (payload, conversation_id)
+    SELECT jsonb_build_object('type', 'send_message', 'message_id', id), conversation_id FROM line
+"""
+NO_ANSWER_DUE = "UPDATE messages SET answered_by = id WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
+SET_LANGUAGE = "UPDATE conversations SET language = %(language)s WHERE id = %(conversation_id)s"
+
+
+def run(services: Services, job: Job, lease: Lease) -> Verdict:
+    """Answer the conversation's open messages, or find that it has been done."""
+    conversation_id = UUID(job.payload["conversation_id"])
+    with services.database.connection() as connection:
+        message = reply.of_reply(connection, job.id)
+    if message is None:
+        verdict = _draft(services, job, lease, conversation_id)
+        if verdict is not None:
+            return verdict
+        with services.database.connection() as connection:
+            message = reply.of_reply(connection, job.id)
+        assert message is not None, "a draft that was committed is there"
+    return reply.Sender(services.line, services.settings.public_base_url).deliver(lease, message)
+
+
+def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
+    """Hold what may have left, mark what has not, ask for a person, and leave nobody in silence."""
+    conversation_id = UUID(job.payload["conversation_id"])
+    may_have_arrived = failure.kind is FailureKind.AMBIGUOUS
+    writes = [
+        Write(COVER_BURIED, {"job_id": job.id, "conversation_id": conversation_id}),
+        reply.give_up(reply_id=job.id, reason=failure.text if may_have_arrived else failure.error_class),
+        reply.flag(conversation_id, "held" if may_have_arrived else failure.error_class),
+    ]
+    if not may_have_arrived and failure.error_class != "too_late":
+        apology = {
+            "line_id": uuid4(),
+            "conversation_id": conversation_id,
+            "default_language": services.settings.default_language,
+            "nl": words.line("apology", "nl"),
+            "en": words.line("apology", "en"),
+        }
+        writes.append(Write(APOLOGISE, apology))
+    return writes
+
+
+def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) -> Verdict | None:
+    """Read what is open and save the answer to exactly that; a verdict when there is nothing to send from here."""
+    with lease.transaction() as connection:
+        found = thread.read(connection, job, conversation_id)
+    language = decision.language_of(found, detect(found.text), services.settings.default_language)
+    match decision.decide(found, services.settings):
+        case Nothing(reason, is_settled):
+            return _nothing(found, reason, is_settled)
+        case Line(purpose, reason):
+            return _line(found, purpose, reason, language)
+        case Question(text):
+            with _Typing(services, found):
+                drafted = make_answer(services, found, text, language)
+            return _save(job, lease, found, drafted)
+
+
+def _nothing(found: thread.Thread, reason: str | None, is_settled: bool) -> Verdict:
+    if reason == "too_late":
+        raise PermanentError("too_late", "the message is older than 24 hours: WhatsApp allows no free answer any more")
+    writes: list[Write] = []
+    if is_settled:
+        writes.append(Write(NO_ANSWER_DUE, {"ids": [message.id for message in found.fresh]}))
+    if reason:
+        writes.append(reply.flag(found.situation.id, reason))
+    return Complete(writes)
+
+
+def _line(found: thread.Thread, purpose: str, reason: str | None, language: Language) -> Verdict:
+    """One of the small lines: a message and a send_message job of its own."""
+    line_id = uuid4()
+    writes = [
+        reply.save(message_id=line_id, conversation_id=found.situation.id, reply_id=line_id, source="system",
+                   body=words.line(purpose, language), purpose=purpose, language=language),
+        Write(reply.COVER, {"reply_id": line_id, "ids": [message.id for message in found.fresh]}),
+        enqueue_write({"type": "send_message", "message_id": str(line_id)}, conversation_id=found.situation.id),
+    ]  # fmt: skip
+    if reason:
+        writes.append(reply.flag(found.situation.id, reason))
+    return Complete(writes)
+
+
+def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Verdict | None:
+    conversation_id, covered = found.situation.id, [message.id for message in found.fresh]
+    with lease.transaction() as connection:
+        if connection.execute(reply.COVER, {"reply_id": job.id, "ids": covered}).rowcount == 0:
+            return Complete()  # somebody opted out meanwhile, or a person has taken the messages
+        draft = reply.save(
+            message_id=uuid4(), conversation_id=conversation_id, reply_id=job.id, source="ai",
+            purpose=drafted.purpose, body=drafted.body, language=drafted.language,
+            citations=drafted.citations, model=drafted.model, prompt_version=drafted.prompt_version,
+            sources_hash=drafted.sources_hash,
+        )  # fmt: skip
+        connection.execute(draft.sql, draft.parameters)
+        connection.execute(SET_LANGUAGE, {"language": drafted.language, "conversation_id": conversation_id})
+        if drafted.reason:
+            asked = reply.flag(conversation_id, drafted.reason)
+            connection.execute(asked.sql, asked.parameters)
+    return None
+
+
+class _Typing:
+    """Shows "typing…" beside the model call: best effort, its thread has ended when the answer is there."""
+
+    def __init__(self, services: Services, found: thread.Thread) -> None:
+        sid = next((m.provider_sid for m in reversed(found.fresh) if m.provider_sid), None)
+        self._thread = None
+        if services.settings.typing_indicator and sid:
+            self._thread = threading.Thread(target=services.line.typing, args=(sid,), name="typing", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._thread:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread:
+            self._thread.join(timeout=2)

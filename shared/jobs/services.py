@@ -1,0 +1,21 @@
+"""What the jobs work with: given by the composition root, so that a test can pass others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.clients.azure_openai import ChatModel, Embedder
+from shared.clients.twilio import Line
+from shared.db.pool import Database
+from shared.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The database, the model, the line to WhatsApp and the settings."""
+
+    database: Database
+    chat: ChatModel
+    embedder: Embedder
+    line: Line
+    settings: Settings

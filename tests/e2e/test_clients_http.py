@@ -1,0 +1,355 @@
+"""DeadlineTransport against servers that go wrong: every call ends in time, with the error that says what happened."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import httpx2
+import pytest
+
+from shared.clients.deadline import TooLate, boot_clock, deadline
+from shared.clients.http import DeadlineTransport, ResponseTooLarge
+from shared.errors import FailureKind, classify
+from tests.fakes.eventually import eventually
+from tests.fakes.faulty_server import (
+    FaultyServer,
+    Plan,
+    Visit,
+    answer,
+    close_after_reading,
+    close_at_once,
+    closed_port,
+    deaf,
+    drips,
+    faulty,
+    replies,
+    reply_and_close,
+    silent,
+    tls_pair,
+)
+
+SHORT = 0.3
+
+
+@contextmanager
+def takes(at_least: float, at_most: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert at_least <= time.monotonic() - began < at_most
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    return tls_pair(tmp_path_factory.mktemp("tls"))
+
+
+def get(url: str, *, body_limit: int = 1000, keep_alive: bool = False, trust: ssl.SSLContext | None = None) -> bytes:
+    transport = DeadlineTransport(body_limit=body_limit, keep_alive=keep_alive, ssl_context=trust or plain())
+    with httpx2.Client(transport=transport, timeout=20, trust_env=False) as client:
+        return client.get(url).content
+
+
+def plain() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and costs nothing to make
+
+
+def test_an_answer() -> None:
+    with faulty(replies(answer(200, b"hello"))) as server:
+        assert get(server.url + "/path?q=1") == b"hello"
+        [seen] = server.seen
+        assert (seen.method, seen.path) == ("GET", "/path?q=1")
+        assert seen.headers["accept-encoding"] == "identity"
+
+
+def test_an_answer_over_tls(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    with faulty(replies(answer(200, b"hello")), tls=tls[0]) as server:
+        assert get(server.url, trust=tls[1]) == b"hello"
+
+
+def test_the_default_context_trusts_no_stranger(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    with faulty(replies(answer(200, b"hello")), tls=tls[0]) as server:
+        with (
+            httpx2.Client(transport=DeadlineTransport(), trust_env=False) as client,
+            pytest.raises(httpx2.ConnectError, match="certificate"),
+        ):
+            client.get(server.url)
+        assert not server.seen
+
+
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (close_at_once, (httpx2.ReadError, httpx2.RemoteProtocolError)),
+        (close_after_reading, httpx2.RemoteProtocolError),
+        (reply_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), httpx2.RemoteProtocolError),
+        (reply_and_close(b"HTTP/1.1 200 OK\r\nContent-"), httpx2.RemoteProtocolError),
+        (reply_and_close(b"this is no HTTP\r\n\r\n"), httpx2.RemoteProtocolError),
+        (reply_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"), httpx2.RemoteProtocolError),
+        (reply_and_close(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000), httpx2.RemoteProtocolError),
+    ],
+)
+def test_what_breaks_after_the_request_is_ambiguous(plan: Plan, error: type[Exception]) -> None:
+    with faulty(plan) as server, pytest.raises(error) as caught:
+        get(server.url)
+    assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
+    assert classify(caught.value).kind is FailureKind.TRANSIENT
+    assert classify(caught.value).error_class == "dropped"
+
+
+def test_what_never_connects_was_surely_not_acted_on() -> None:
+    for url in (f"http://127.0.0.1:{closed_port()}", "http://does-not-exist.invalid", f"http://{'a' * 70}.example"):
+        with pytest.raises(httpx2.ConnectError) as caught, deadline(5):
+            get(url)
+        failure = classify(caught.value, idempotent=False)
+        assert (failure.kind, failure.error_class) == (FailureKind.TRANSIENT, "connect")
+
+
+def test_no_connection_is_made_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        port = listener.getsockname()[1]
+        waiting = []
+        for _ in range(3):  # fill the backlog: from then on the kernel answers nobody
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+            waiting.append(filler)
+        with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ConnectTimeout) as caught, deadline(SHORT):
+            get(f"http://127.0.0.1:{port}")
+        for filler in waiting:
+            filler.close()
+    assert classify(caught.value, idempotent=False).error_class == "connect"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        silent,
+        drips(b"X-Slow: 1\r\n", 0.02, at_once=b"HTTP/1.1 200 OK\r\n"),
+        drips(b"HTTP/1.1 100 Continue\r\n\r\n", 0.005),
+        drips(b"x", 0.02, at_once=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"),
+        drips(b"1\r\nx\r\n", 0.02, at_once=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ],
+)
+def test_a_slow_answer_cannot_stretch_the_call(plan: Plan) -> None:
+    with faulty(plan) as server, takes(SHORT, SHORT + 1):
+        with pytest.raises(httpx2.ReadTimeout) as caught, deadline(SHORT):
+            get(server.url)
+        eventually(lambda: server.left == 1)  # and the connection is closed
+    failure = classify(caught.value, idempotent=False)
+    assert (failure.kind, failure.error_class) == (FailureKind.AMBIGUOUS, "timeout")
+
+
+def test_a_server_that_does_not_read_cannot_stretch_the_call() -> None:
+    with faulty(deaf) as server, takes(SHORT, SHORT + 1):
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        with pytest.raises(httpx2.WriteTimeout) as caught, deadline(SHORT):
+            client.post(server.url, content=b"x" * 30_000_000)
+    assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
+
+
+def test_a_server_that_reads_slowly_cannot_stretch_the_call() -> None:
+    def sips(visit: Visit) -> None:
+        visit.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        while not visit.server.stopped.wait(0.02):
+            visit.connection.recv(100_000)
+
+    with faulty(sips) as server, takes(SHORT, SHORT + 1):
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        with pytest.raises(httpx2.WriteTimeout), deadline(SHORT):
+            client.post(server.url, content=b"x" * 100_000_000)
+
+
+def all_left(server: FaultyServer) -> bool:
+    return server.left == server.connections
+
+
+def never_speaks(_: socket.socket, stopped: threading.Event) -> None:
+    stopped.wait()
+
+
+def drips_a_record(connection: socket.socket, stopped: threading.Event) -> None:
+    """The head of a TLS record that promises 16 KiB, then its bytes one by one."""
+    connection.sendall(b"\x16\x03\x03\x40\x00\x02")
+    while not stopped.wait(0.02):
+        connection.sendall(b"\0")
+
+
+@pytest.mark.parametrize("handshake", [never_speaks, drips_a_record])
+def test_a_handshake_that_never_ends(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], handshake: Callable[[socket.socket, threading.Event], None]
+) -> None:
+    with (
+        FaultyServer((silent,), tls[0], handshake) as server,
+        takes(SHORT, SHORT + 1),
+        pytest.raises(httpx2.ConnectTimeout) as caught,
+        deadline(SHORT),
+    ):
+        get(server.url, trust=tls[1])
+    assert classify(caught.value, idempotent=False).error_class == "connect"
+
+
+def test_a_handshake_that_fails(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    def no_tls(visit: Visit) -> None:
+        visit.connection.sendall(b"220 this is a mail server\r\n")
+
+    with faulty(no_tls) as server, pytest.raises(httpx2.ConnectError) as caught:
+        get(server.url.replace("http:", "https:"), trust=tls[1])
+    assert classify(caught.value, idempotent=False).error_class == "connect"
+
+
+def test_limits_hold_without_a_deadline_and_the_earlier_of_two_wins() -> None:
+    with faulty(silent) as server:
+        transport = DeadlineTransport(call_seconds=SHORT, ssl_context=plain())
+        with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout):
+            httpx2.Client(transport=transport, timeout=20, trust_env=False).get(server.url)
+        with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout), deadline(SHORT), deadline(20):
+            get(server.url)
+        with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout), deadline(20):
+            httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=SHORT).get(server.url)
+
+
+def test_the_body_is_read_within_the_limits_of_its_own_call() -> None:
+    with faulty(drips(b"x", 0.02, at_once=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")) as server:
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        with deadline(SHORT), client.stream("GET", server.url) as response:
+            pass
+        with takes(SHORT, SHORT + 1):
+            with deadline(SHORT):
+                stream = client.stream("GET", server.url)
+                response = stream.__enter__()
+            with pytest.raises(httpx2.ReadTimeout):  # outside the block, still within its limits
+                response.read()
+            stream.__exit__(None, None, None)
+
+
+def test_a_body_at_and_over_the_limit() -> None:
+    with faulty(replies(answer(200, b"x" * 1000), answer(200, b"x" * 1001))) as server:
+        client = httpx2.Client(transport=DeadlineTransport(body_limit=1000, ssl_context=plain()), trust_env=False)
+        assert len(client.get(server.url).content) == 1000
+        with pytest.raises(ResponseTooLarge, match="1000 bytes") as caught:
+            client.get(server.url)
+        assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
+        assert classify(caught.value).error_class == "broken_answer"
+        eventually(lambda: server.left == 1)
+
+
+def test_an_endless_body_ends_at_the_limit() -> None:
+    def endless(visit: Visit) -> None:
+        visit.read()
+        visit.connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            visit.connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+
+    with faulty(endless) as server, takes(0, 2), pytest.raises(ResponseTooLarge):
+        get(server.url, body_limit=1_000_000)
+
+
+def test_a_compressed_body_is_limited_by_what_it_unpacks_to() -> None:
+    small, bomb = b"hello" * 20, gzip.compress(b"\0" * 50_000_000)
+    plans = replies(
+        answer(200, gzip.compress(small), Content_Encoding="gzip"),
+        answer(200, zlib.compress(small), Content_Encoding="deflate"),
+        answer(200, bomb, Content_Encoding="GZIP"),
+    )
+    with faulty(plans) as server:
+        client = httpx2.Client(transport=DeadlineTransport(body_limit=100_000, ssl_context=plain()), trust_env=False)
+        assert client.get(server.url).content == small
+        assert client.get(server.url).content == small
+        with pytest.raises(ResponseTooLarge):
+            client.get(server.url)
+    assert len(bomb) < 100_000
+
+
+@pytest.mark.parametrize("body", [b"this is no gzip", gzip.compress(b"hello")[:-4]])
+def test_a_compressed_body_that_is_broken(body: bytes) -> None:
+    plan = replies(answer(200, body, Content_Encoding="gzip"))
+    with faulty(plan) as server, pytest.raises(httpx2.DecodingError) as caught:
+        get(server.url)
+    assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
+
+
+def test_keep_alive_and_a_connection_for_each_call() -> None:
+    for keep_alive, connections in ((True, 1), (False, 3)):
+        with faulty(replies(answer(200, b"hello"))) as server:
+            transport = DeadlineTransport(keep_alive=keep_alive, ssl_context=plain())
+            with httpx2.Client(transport=transport, trust_env=False) as client:
+                for _ in range(3):
+                    with deadline(5):
+                        client.get(server.url)
+                assert server.connections == connections
+                assert (server.seen[0].headers["connection"] == "close") is not keep_alive
+            eventually(partial(all_left, server))
+
+
+def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
+    with faulty(reply_and_close(answer(200, b"one")), replies(answer(200, b"two"))) as server:
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), trust_env=False)
+        assert client.get(server.url).content == b"one"
+        eventually(lambda: server.left == 1)
+        assert client.get(server.url).content == b"two"
+
+
+def test_too_late_before_the_first_byte() -> None:
+    with faulty(silent) as server:
+        with pytest.raises(TooLate) as caught, deadline(5, not_after=boot_clock() - 0.001) as call:
+            get(server.url)
+        assert not call.started
+        eventually(lambda: server.left == 1)
+        assert (server.connections, server.bytes_read) == (1, 0)
+    assert classify(caught.value, idempotent=False).kind is FailureKind.TRANSIENT
+
+
+def test_too_late_after_a_slow_handshake(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    def slowly(_: socket.socket, stopped: threading.Event) -> None:
+        stopped.wait(SHORT)
+
+    with FaultyServer((silent,), tls[0], slowly) as server:
+        with pytest.raises(TooLate), deadline(5, not_after=boot_clock() + SHORT / 2):
+            get(server.url, trust=tls[1])
+        eventually(lambda: server.left == 1)
+        assert server.bytes_read == 0
+
+
+def test_too_late_on_a_kept_connection() -> None:
+    with faulty(replies(answer(200, b"hello"))) as server:
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), trust_env=False)
+        with deadline(5, not_after=boot_clock() + 5) as call:
+            client.get(server.url)
+        assert call.started
+        with pytest.raises(TooLate), deadline(5, not_after=boot_clock() - 1):
+            client.get(server.url)
+        with deadline(5, not_after=boot_clock() + 5), pytest.raises(TooLate), deadline(5, not_after=0.0):
+            client.get(server.url)
+        assert len(server.seen) == 1
+
+
+def test_in_time_although_the_answer_comes_later() -> None:
+    def slowly(visit: Visit) -> None:
+        visit.read()
+        visit.server.stopped.wait(SHORT)
+        visit.connection.sendall(answer(200, b"late"))
+
+    with faulty(slowly) as server, deadline(5, not_after=boot_clock() + SHORT / 2):
+        assert get(server.url) == b"late"
+
+
+def test_no_time_left_means_that_nothing_was_sent() -> None:
+    with faulty(silent) as server:
+        with pytest.raises(httpx2.ConnectTimeout) as caught, deadline(-1) as call:
+            get(server.url)
+        assert not call.started
+        assert server.bytes_read == 0
+    assert classify(caught.value, idempotent=False).error_class == "connect"
+
+
+def test_the_clock_goes_forward() -> None:
+    assert 0 <= boot_clock() - boot_clock() + 0.001 < 1
+    assert boot_clock() >= time.monotonic() - 1  # it counts at least what the other one counts

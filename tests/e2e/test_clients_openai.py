@@ -1,0 +1,351 @@
+"""AzureOpenAI, through the real `openai` library, against servers that answer well, badly or not at all."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import struct
+import time
+from typing import Any
+
+import openai
+import pytest
+
+from shared.clients.azure_openai import TEXTS_PER_CALL, Answer, AzureOpenAI, ChatMessage
+from shared.errors import Failure, FailureKind, PermanentError, TransientError, classify
+from tests.fakes.faulty_server import (
+    Plan,
+    Seen,
+    answer,
+    close_after_reading,
+    close_at_once,
+    closed_port,
+    drips,
+    faulty,
+    replies,
+    silent,
+)
+from tests.fakes.settings import settings
+
+SHORT = 0.3
+PROMPT: list[ChatMessage] = [
+    {"role": "system", "content": "Answer from the sources."},
+    {"role": "user", "content": "Hoeveel vakantiedagen heb ik? ‹ünï›"},
+]
+
+
+def model(url: str) -> AzureOpenAI:
+    return AzureOpenAI(settings(AZURE_OPENAI_ENDPOINT=url), chat_seconds=SHORT, embedding_seconds=SHORT)
+
+
+def completion(content: object = "Vijfentwintig [1].", reason: str = "stop", **message: object) -> dict[str, Any]:
+    said = {"role": "assistant", "content": content, **message}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-4o-mini-2024-07-18",
+        "choices": [{"index": 0, "finish_reason": reason, "message": said}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+def fails(plan: Plan) -> Failure:
+    """What a chat call against one such server becomes, on the one try that is made."""
+    with faulty(plan) as server:
+        began = time.monotonic()
+        with pytest.raises((openai.OpenAIError, TransientError, PermanentError)) as caught:
+            model(server.url).answer(PROMPT)
+        assert time.monotonic() - began < SHORT + 1.5
+        assert server.connections == 1
+        assert len(server.seen) <= 1
+    return classify(caught.value)
+
+
+def test_an_answer() -> None:
+    with faulty(replies(answer(200, completion()))) as server:
+        assert model(server.url).answer(PROMPT) == Answer("Vijfentwintig [1].", "gpt-4o-mini-2024-07-18")
+        [seen] = server.seen
+    assert (seen.method, seen.path) == ("POST", "/openai/v1/chat/completions")
+    assert seen.headers["authorization"] == "Bearer model-key-0123456789"
+    assert seen.json["model"] == "chat-deployment"
+    assert seen.json["messages"] == PROMPT
+    assert seen.json["temperature"] == 0
+    assert isinstance(seen.json["seed"], int)
+
+
+def test_the_connection_is_kept_between_calls() -> None:
+    with faulty(replies(answer(200, completion()))) as server:
+        client = model(server.url)
+        for _ in range(3):
+            client.answer(PROMPT)
+        assert server.connections == 1
+        client.close()
+        client.answer(PROMPT)
+        assert server.connections == 2
+
+
+def test_an_answer_that_was_cut_off_is_an_answer() -> None:
+    with faulty(replies(answer(200, completion("Vijfen", "length")))) as server:
+        assert model(server.url).answer(PROMPT).text == "Vijfen"
+
+
+def test_content_filter_on_the_answer() -> None:
+    failure = fails(replies(answer(200, completion("Het", "content_filter"))))
+    assert (failure.kind, failure.error_class) == (FailureKind.PERMANENT, "content_filter")
+
+
+def test_content_filter_on_the_prompt() -> None:
+    error = {
+        "message": "The response was filtered due to the prompt triggering the content management policy.",
+        "type": None,
+        "param": "prompt",
+        "code": "content_filter",
+        "status": 400,
+        "innererror": {
+            "code": "ResponsibleAIPolicyViolation",
+            "content_filter_result": {"violence": {"filtered": True, "severity": "high"}},
+        },
+    }
+    failure = fails(replies(answer(400, {"error": error})))
+    assert (failure.kind, failure.error_class, failure.http_status) == (FailureKind.PERMANENT, "content_filter", 400)
+
+
+def test_context_too_long_is_permanent() -> None:
+    error = {"message": "too many tokens", "type": "invalid_request_error", "param": "messages",
+             "code": "context_length_exceeded"}  # fmt: skip
+    failure = fails(replies(answer(400, {"error": error})))
+    assert (failure.kind, failure.error_class) == (FailureKind.PERMANENT, "rejected")
+
+
+@pytest.mark.parametrize("body", [completion(None), completion(""), completion(" \n"), completion(None, refusal="No.")])
+def test_no_text(body: dict[str, Any]) -> None:
+    failure = fails(replies(answer(200, body)))
+    assert (failure.kind, failure.error_class) == (FailureKind.TRANSIENT, "empty_answer")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        answer(200, {}),
+        answer(200, {"choices": []}),
+        answer(200, {"choices": [{"finish_reason": "stop"}]}),
+        answer(200, [1, 2]),
+        answer(200, b"<html>sign in</html>", Content_Type="text/html"),
+        answer(200, b'{"choices": [', Content_Type="application/json"),
+        answer(200, b"\xff\xfe\x00", Content_Type="application/json"),
+        answer(200, b"", Content_Type="application/json"),
+        answer(200, b" " * 5_000_000, Content_Type="application/json"),
+    ],
+    ids=lambda data: repr(data[-30:]),
+)
+def test_a_success_that_cannot_be_read(data: bytes) -> None:
+    failure = fails(replies(data))
+    assert (failure.kind, failure.error_class) == (FailureKind.TRANSIENT, "broken_answer")
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "error_class", "retry_after"),
+    [
+        (answer(429, {}, Retry_After="7"), FailureKind.THROTTLED, "throttled", 7),
+        (answer(429, {}, retry_after_ms="1500", Retry_After="2"), FailureKind.THROTTLED, "throttled", 1.5),
+        (answer(429, {}, Retry_After="99999999"), FailureKind.THROTTLED, "throttled", 900),
+        (answer(429, {}, Retry_After="Fri, 31 Dec 9999 23:59:59 GMT"), FailureKind.THROTTLED, "throttled", 900),
+        (answer(429, {}, Retry_After="Thu, 01 Jan 1970 00:00:00 GMT"), FailureKind.THROTTLED, "throttled", 0),
+        (answer(429, {}, Retry_After="soon"), FailureKind.TRANSIENT, "throttled", None),
+        (answer(429, {}), FailureKind.TRANSIENT, "throttled", None),
+        (answer(503, {}, Retry_After="3"), FailureKind.THROTTLED, "throttled", 3),
+        (answer(503, b"<html>"), FailureKind.TRANSIENT, "unavailable", None),
+        (answer(500, {}), FailureKind.TRANSIENT, "unavailable", None),
+        (answer(408, {}), FailureKind.TRANSIENT, "unavailable", None),
+        (answer(409, {}), FailureKind.TRANSIENT, "unavailable", None),
+        (answer(401, {"error": {"message": "bad key"}}), FailureKind.CREDENTIAL, "credential", None),
+        (answer(403, b"no"), FailureKind.CREDENTIAL, "credential", None),
+        (answer(404, {"error": {"code": "DeploymentNotFound"}}), FailureKind.PERMANENT, "rejected", None),
+        (answer(307, b"", Location="http://127.0.0.1:1/"), FailureKind.PERMANENT, "rejected", None),
+    ],
+)
+def test_refusals(data: bytes, kind: FailureKind, error_class: str, retry_after: float | None) -> None:
+    failure = fails(replies(data))
+    assert (failure.kind, failure.error_class, failure.retry_after) == (kind, error_class, retry_after)
+    assert failure.http_status == int(data[9:12])
+    assert failure.service == "model"
+
+
+@pytest.mark.parametrize(
+    ("plan", "error_class"),
+    [
+        (close_at_once, "dropped"),
+        (close_after_reading, "dropped"),
+        (silent, "timeout"),
+        (drips(b"x", 0.02, at_once=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"), "timeout"),
+    ],
+)
+def test_a_connection_that_breaks_or_goes_silent(plan: Plan, error_class: str) -> None:
+    failure = fails(plan)
+    assert (failure.kind, failure.error_class, failure.service) == (FailureKind.TRANSIENT, error_class, "model")
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(openai.APIConnectionError) as caught:
+        model(f"http://127.0.0.1:{closed_port()}").answer(PROMPT)
+    failure = classify(caught.value)
+    assert (failure.kind, failure.error_class, failure.service) == (FailureKind.TRANSIENT, "connect", "model")
+    assert "refused" in failure.text
+
+
+def test_the_key_is_in_no_error_text() -> None:
+    body = {"error": {"message": "Incorrect API key provided: model-key-0123456789. Find yours.", "code": "401"}}
+    failure = fails(replies(answer(401, body)))
+    assert "model-key" not in failure.text
+    assert "Incorrect API key" in failure.text
+
+
+def refuses(*names: str) -> Plan:
+    def judge(seen: Seen) -> bytes:
+        for name in names:
+            if name in seen.json:
+                code = "unsupported_value" if name == "temperature" else "unsupported_parameter"
+                return answer(400, {"error": {"message": "not with this model", "param": name, "code": code}})
+        return answer(200, completion())
+
+    return replies(judge)
+
+
+def test_what_the_model_does_not_take_is_left_out_from_then_on() -> None:
+    with faulty(refuses("temperature", "seed")) as server:
+        client = model(server.url)
+        client.answer(PROMPT)
+        assert len(server.seen) == 3
+        client.answer(PROMPT)
+        assert len(server.seen) == 4
+    failure = fails(
+        replies(answer(400, {"error": {"message": "no", "param": "messages", "code": "unsupported_value"}}))
+    )
+    assert failure.kind is FailureKind.PERMANENT
+
+
+def test_text_that_cannot_be_sent_is_permanent() -> None:
+    with faulty(replies(answer(200, completion()))) as server:
+        with pytest.raises(PermanentError) as caught:
+            model(server.url).answer([{"role": "user", "content": "\ud800"}])
+        assert not server.seen
+    assert caught.value.error_class == "bad_payload"
+
+
+def vectors(seen: Seen, width: int = 1536) -> list[dict[str, Any]]:
+    """For each text a vector that begins with its number, in base64 as the library asks for it."""
+    return [
+        {"object": "embedding", "index": index, "embedding": base64.b64encode(
+            struct.pack(f"<{width}f", float(text.split()[-1]), *[0.5] * (width - 1))).decode()}
+        for index, text in enumerate(seen.json["input"])
+    ]  # fmt: skip
+
+
+def embedded(data: list[dict[str, Any]]) -> bytes:
+    return answer(200, {"object": "list", "model": "text-embedding-3-small", "data": data, "usage": {}})
+
+
+def test_embeddings_come_in_the_order_of_the_texts_and_in_batches() -> None:
+    texts = [f"text {number}" for number in range(TEXTS_PER_CALL * 2 + 3)]
+    with faulty(replies(lambda seen: embedded(vectors(seen)[::-1]))) as server:
+        client = model(server.url)
+        result = client.embed(texts)
+        assert [len(seen.json["input"]) for seen in server.seen] == [64, 64, 3]
+        assert {(seen.path, seen.json["dimensions"], seen.json["model"]) for seen in server.seen} == {
+            ("/openai/v1/embeddings", 1536, "embedding-deployment")
+        }
+    assert [vector[0] for vector in result] == [float(number) for number in range(len(texts))]
+    assert {len(vector) for vector in result} == {1536}
+    assert client.model == "embedding-deployment"
+
+
+def test_no_texts_need_no_call() -> None:
+    assert model(f"http://127.0.0.1:{closed_port()}").embed([]) == []
+
+
+def test_embeddings_as_plain_numbers() -> None:
+    item = {"object": "embedding", "index": 0, "embedding": [0.25] * 1536}
+    with faulty(replies(embedded([item]))) as server:
+        assert model(server.url).embed(["text 1"]) == [[0.25] * 1536]
+
+
+@pytest.mark.parametrize("change", ["missing", "doubled", "beyond", "nothing", "broken", "no numbers"])
+def test_embeddings_that_are_not_those_of_the_texts(change: str) -> None:
+    def spoil(seen: Seen) -> bytes:
+        data = vectors(seen)
+        match change:
+            case "missing":
+                data = data[:-1]
+            case "doubled":
+                data[1]["index"] = 0
+            case "beyond":
+                data[1]["index"] = 2
+            case "nothing":
+                data = []
+            case "broken":
+                data[1]["embedding"] = "AAA"
+            case "no numbers":
+                data[1]["embedding"] = None
+        return embedded(data)
+
+    with faulty(replies(spoil)) as server, pytest.raises(TransientError) as caught:
+        model(server.url).embed(["text 1", "text 2"])
+    assert caught.value.error_class == "broken_answer"
+
+
+def test_embeddings_that_do_not_fit_the_database() -> None:
+    with faulty(replies(lambda seen: embedded(vectors(seen, 3072)))) as server, pytest.raises(PermanentError) as caught:
+        model(server.url).embed(["text 1"])
+    assert caught.value.error_class == "embedding_width"
+    assert "3072" in str(caught.value)
+
+
+def test_embedding_has_a_deadline_and_no_retries() -> None:
+    with faulty(silent) as server, pytest.raises(openai.APITimeoutError) as caught:
+        model(server.url).embed(["text 1"])
+    assert server.connections == 1
+    assert classify(caught.value).error_class == "timeout"
+
+
+def test_no_text_reaches_the_logs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with faulty(replies(answer(200, completion("geheim antwoord")), answer(500, {}))) as server:
+        client = model(server.url)
+        client.answer(PROMPT)
+        with pytest.raises(openai.InternalServerError):
+            client.answer(PROMPT)
+    assert caplog.records
+    for secret in ("vakantiedagen", "geheim antwoord", "model-key"):
+        assert secret not in caplog.text
+
+
+def test_managed_identity_where_there_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = {
+        "access_token": "a-token",
+        "expires_on": str(int(time.time()) + 86400),
+        "resource": "x",
+        "token_type": "Bearer",
+    }
+    with faulty(replies(answer(200, token))) as identity, faulty(replies(answer(200, completion()))) as server:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "header-secret")
+        client = AzureOpenAI(settings(AZURE_OPENAI_ENDPOINT=server.url, AZURE_OPENAI_API_KEY=""))
+        client.answer(PROMPT)
+        client.answer(PROMPT)
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer a-token"] * 2
+        [asked] = identity.seen
+        assert "resource=https://cognitiveservices.azure.com" in asked.path
+
+
+def test_managed_identity_that_gives_no_token_is_our_credential(monkeypatch: pytest.MonkeyPatch) -> None:
+    with faulty(replies(answer(400, {"error": "invalid_request"}))) as identity, faulty(silent) as server:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "header-secret")
+        monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+        client = AzureOpenAI(settings(AZURE_OPENAI_ENDPOINT=server.url, AZURE_OPENAI_API_KEY=""))
+        with pytest.raises(Exception, match=r"invalid_request|anaged identity") as caught:
+            client.answer(PROMPT)
+        assert server.connections == 0
+    failure = classify(caught.value)
+    assert (failure.kind, failure.error_class) == (FailureKind.CREDENTIAL, "credential")

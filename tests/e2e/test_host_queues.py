@@ -1,0 +1,136 @@
+"""The local host's queue triggers, through Microsoft's own client and the queue stand-in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from local.standins.storage_queue import QueueStandIn
+from tests.e2e.host_process import APP, HostProcess, running
+from tests.e2e.waiting import wait_until
+
+
+def send(queue: QueueClient, text: str, visible_in: int = 0) -> float:
+    """Put a message as the app's wake does; when it was visible."""
+    queue.send_message(base64.b64encode(text.encode()).decode(), visibility_timeout=visible_in)
+    return time.time() + visible_in
+
+
+def runs(host: HostProcess, body: str) -> list[dict[str, Any]]:
+    return [run for run in host.seen("queue") if run["body"] == body]
+
+
+def first_run(host: HostProcess, body: str) -> dict[str, Any]:
+    return wait_until(lambda: runs(host, body), 10, f"a run for {body}")[0]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[HostProcess]:
+    """A host with the stand-in in its own process; polling alone would take up to 30 s."""
+    with running("--no-timer", "--queue-standin") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def queue(host: HostProcess) -> QueueClient:
+    connection = host.get("/api/setting?name=AzureWebJobsStorage").json()
+    client = QueueClient.from_connection_string(connection, "wake")
+    client.create_queue()
+    return client
+
+
+def test_message_is_delivered_once_and_deleted(host: HostProcess, queue: QueueClient) -> None:
+    for number in range(12):
+        send(queue, f"message {number}")
+    wait_until(lambda: len([run for run in host.seen("queue") if "message" in run["body"]]) >= 12, 10, "12 runs")
+    wait_until(lambda: queue.get_queue_properties().approximate_message_count == 0, 10, "an empty queue")
+    bodies = sorted(run["body"] for run in host.seen("queue") if "message" in run["body"])
+    assert bodies == sorted(f"message {number}" for number in range(12))
+
+
+def test_wake_in_one_process_is_picked_up_at_once(host: HostProcess, queue: QueueClient) -> None:
+    send(queue, "warm")
+    first_run(host, "warm")
+    visible = send(queue, "now")
+    assert first_run(host, "now")["at"] - visible < 0.5
+
+
+def test_delayed_message_is_picked_up_when_it_is_visible(host: HostProcess, queue: QueueClient) -> None:
+    visible = send(queue, "later", visible_in=1)
+    assert -0.1 < first_run(host, "later")["at"] - visible < 0.5
+
+
+def test_failed_message_comes_again_after_the_visibility_timeout(host: HostProcess, queue: QueueClient) -> None:
+    send(queue, "once")
+    wait_until(lambda: len(runs(host, "once")) == 2, 10, "a second run")
+    first, second = runs(host, "once")
+    assert (first["count"], second["count"]) == (1, 2)
+    assert first["id"] == second["id"]
+    assert 0.9 < second["at"] - first["at"] < 2
+
+
+def test_message_that_always_fails_and_one_that_is_not_base64_go_to_poison(
+    host: HostProcess, queue: QueueClient
+) -> None:
+    connection = host.get("/api/setting?name=AzureWebJobsStorage").json()
+    poison = QueueClient.from_connection_string(connection, "wake-poison")
+    send(queue, "poison")
+    queue.send_message("not base64!")
+    wait_until(lambda: "to wake-poison" in host.log(), 10, "the first burial")
+
+    def buried() -> set[str]:
+        return {str(message.content) for message in poison.peek_messages(max_messages=32)}
+
+    wait_until(lambda: len(buried()) == 2, 10, "two poison messages")
+    assert buried() == {base64.b64encode(b"poison").decode(), "not base64!"}
+    assert [run["count"] for run in runs(host, "poison")] == [1, 2, 3]
+    assert queue.get_queue_properties().approximate_message_count == 0
+
+
+def test_storage_that_is_away_at_the_start_is_polled_until_it_is_there(tmp_path: Path) -> None:
+    with QueueStandIn() as gone:
+        connection, port = gone.connection_string, gone.port
+    app = impatient_app(tmp_path)
+    env = {"AzureWebJobsStorage": connection}
+    with running("--no-timer", "--grace", "0", env=env, app=app) as host:
+        wait_until(lambda: "cannot be read" in host.log(), 10, "a warning")
+        assert host.get("/api/ping").status == 200
+        with QueueStandIn(port=port) as there:
+            wait_until(lambda: "can be read again" in host.log(), 10, "the good news")
+            queue = QueueClient.from_connection_string(there.connection_string, "wake")
+            queue.create_queue()
+            send(queue, "found")
+            first_run(host, "found")
+            # A message that is being worked on when the host is stopped is seen again by the next host at once.
+            send(queue, "slow")
+            first_run(host, "slow")
+            code, took = host.stop()
+            assert (code, took < 5) == (1, True)
+            assert "left woken behind" in host.log()
+            again = wait_until(queue.receive_message, 2, "the message")
+            assert again is not None
+            assert again.dequeue_count == 2
+        assert host.log().count("cannot be read") == 1
+
+
+def test_without_storage_http_works_and_the_trigger_is_explained() -> None:
+    with running("--no-timer") as host:
+        assert host.get("/api/ping").status == 200
+        assert "AzureWebJobsStorage is not set: the queue trigger woken does not run" in host.log()
+
+
+def impatient_app(folder: Path) -> Path:
+    """The tests' app with a short polling interval."""
+    app = Path(shutil.copytree(APP, folder / "app"))
+    config = json.loads((app / "host.json").read_text())
+    config["extensions"]["queues"]["maxPollingInterval"] = "00:00:00.2"
+    (app / "host.json").write_text(json.dumps(config))
+    return app

@@ -1,0 +1,296 @@
+"""Parts of the local host by themselves: schedules, routes, URLs, host.json, body limits, queue leases, the doorbell."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local.functions.config import QueueOptions, read_host_json, resolve, timespan_seconds
+from local.functions.doorbell import Doorbell
+from local.functions.errors import CannotStart
+from local.functions.http import Disconnected, Event, TooLarge, read_body
+from local.functions.ncrontab import Ncrontab
+from local.functions.protos import TypedData
+from local.functions.queues import QueueListener
+from local.functions.routes import Route, RouteTable
+from local.functions.storage import Received
+from local.functions.urls import decode_path, encode_path
+from local.functions.worker import Outcome
+
+# --- schedules: against an oracle that looks at every day, and at every second of the days that match ---------------
+
+DAYS_OF_ORACLE = 3 * 366
+RANGES = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
+Field = tuple[str, set[int]]
+
+
+@st.composite
+def fields(draw: st.DrawFn, low: int, high: int) -> Field:
+    """The text of a field, and the numbers that it stands for."""
+    text, numbers = [], set[int]()
+    for _ in range(draw(st.integers(1, 2))):
+        first = draw(st.integers(low, high))
+        last = draw(st.integers(first, high))
+        step = draw(st.integers(1, high))
+        form, meant = draw(
+            st.sampled_from(
+                [
+                    ("*", range(low, high + 1)),
+                    (f"{first}", range(first, first + 1)),
+                    (f"{first}-{last}", range(first, last + 1)),
+                    (f"*/{step}", range(low, high + 1, step)),
+                    (f"{first}/{step}", range(first, high + 1, step)),
+                    (f"{first}-{last}/{step}", range(first, last + 1, step)),
+                ]
+            )
+        )
+        text.append(form)
+        numbers.update(meant)
+    return ",".join(text), numbers
+
+
+schedules = st.tuples(*(fields(low, high) for low, high in RANGES))
+FIRST, LAST = dt.datetime(2020, 1, 1), dt.datetime(2030, 1, 1)  # noqa: DTZ001 - the strategy adds the zone
+moments = st.datetimes(FIRST, LAST, timezones=st.just(dt.UTC))
+
+
+def expected(parts: tuple[Field, ...], moment: dt.datetime) -> dt.datetime | None:
+    second, minute, hour, day, month, weekday = (numbers for _text, numbers in parts)
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    for days in range(DAYS_OF_ORACLE):
+        date = midnight + dt.timedelta(days=days)
+        if date.month in month and date.day in day and (date.weekday() + 1) % 7 in weekday:
+            for h, m, s in itertools.product(sorted(hour), sorted(minute), sorted(second)):
+                at = date + dt.timedelta(hours=h, minutes=m, seconds=s)
+                if at > moment:
+                    return at
+    return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules, moments)
+def test_schedule_finds_the_first_moment_that_matches(parts: tuple[Field, ...], moment: dt.datetime) -> None:
+    due = expected(parts, moment)
+    try:
+        found = Ncrontab(" ".join(text for text, _numbers in parts)).after(moment)
+    except ValueError:
+        found = None
+    if due is None:  # beyond the oracle's horizon, or never
+        assert found is None or found > moment + dt.timedelta(days=DAYS_OF_ORACLE - 1)
+    else:
+        assert found == due
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due"),
+    [
+        ("*/5 * * * * *", "2026-01-01T12:00:05"),
+        ("30 4 * * *", "2026-01-02T04:30:00"),  # five fields: at second 0
+        ("0 0 12 * jan,JUL Sunday", "2026-01-04T12:00:00"),
+        ("0 0 0 13 * fri", "2026-02-13T00:00:00"),  # both the day and the weekday
+        ("0 0 0 29 2 *", "2028-02-29T00:00:00"),
+        ("0 0 0 29 2 mon", "2044-02-29T00:00:00"),
+    ],
+)
+def test_schedule_by_example(schedule: str, due: str) -> None:
+    start = dt.datetime(2026, 1, 1, 12, 0, 1, 500, dt.UTC)
+    assert Ncrontab(schedule).after(start) == dt.datetime.fromisoformat(due + "+00:00")
+
+
+@pytest.mark.parametrize(
+    "text", ["* * *", "60 * * * * *", "*/0 * * * * *", "5-1 * * * * *", "a * * * * *", "0 0 0 30 2 *"]
+)
+def test_what_is_no_schedule(text: str) -> None:
+    with pytest.raises(ValueError, match=r"schedule|between"):
+        Ncrontab(text).after(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+
+# --- routes and URLs -----------------------------------------------------------------------------------------------
+
+
+def test_more_specific_routes_win() -> None:
+    templates = ["a/{*rest}", "a/{x}", "a/{x:int}", "a/b"]
+    table = RouteTable((Route.parse(template, None), template) for template in templates)
+    found = {path: table.find("GET", path) for path in ("a/b", "a/7", "a/c", "a/c/d", "a", "b")}
+    assert found == {
+        "a/b": ("a/b", {}),
+        "a/7": ("a/{x:int}", {"x": "7"}),
+        "a/c": ("a/{x}", {"x": "c"}),
+        "a/c/d": ("a/{*rest}", {"rest": "c/d"}),
+        "a": ("a/{*rest}", {}),
+        "b": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        ("/%41%7e", "/A~"), ("/a%2Fb%2fc", "/a%2Fb%2fc"), ("/a%20b+c", "/a%20b+c"), ("/%28x%29", "/(x)"),
+        ("/caf%c3%a9", "/caf%C3%A9"), ("/a%FFb", "/a%FFb"), ("/50%25", "/50%25"),
+    ],
+)  # fmt: skip
+def test_path_is_decoded_and_encoded_as_in_the_cloud(sent: str, seen: str) -> None:
+    assert encode_path(decode_path(sent)) == seen
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------
+
+
+def receiver(*events: Event) -> Callable[[], asyncio.Future[Event]]:
+    """An ASGI receive that gives these events."""
+    coming = iter(events)
+
+    async def receive() -> Event:
+        return next(coming)
+
+    return lambda: asyncio.ensure_future(receive())
+
+
+def test_body_over_the_limit_is_refused_however_it_comes() -> None:
+    async def check() -> None:
+        chunk: Event = {"type": "http.request", "body": b"1234", "more_body": True}
+        end: Event = {"type": "http.request", "body": b"5", "more_body": False}
+        assert await read_body({}, receiver(chunk, end), 5) == b"12345"
+        with pytest.raises(TooLarge):
+            await read_body({}, receiver(chunk, end), 4)
+        with pytest.raises(TooLarge):
+            await read_body({"content-length": "5"}, receiver(), 4)
+
+    asyncio.run(check())
+
+
+def test_request_that_breaks_off_is_no_request() -> None:
+    async def check() -> None:
+        chunk: Event = {"type": "http.request", "body": b"1234", "more_body": True}
+        with pytest.raises(Disconnected):
+            await read_body({}, receiver(chunk, {"type": "http.disconnect"}), 100)
+
+    asyncio.run(check())
+
+
+# --- host.json -----------------------------------------------------------------------------------------------------
+
+
+def test_host_json_is_read_with_the_clouds_defaults(tmp_path: Path) -> None:
+    assert read_host_json(tmp_path).route_prefix == "api"
+    queues = {"batchSize": 8, "newBatchThreshold": 0, "visibilityTimeout": "00:00:30", "maxPollingInterval": "00:00:02"}
+    (tmp_path / "host.json").write_text(json.dumps({"extensions": {"http": {"routePrefix": ""}, "queues": queues}}))
+    config = read_host_json(tmp_path)
+    assert config.route_prefix == ""
+    assert config.queues == QueueOptions(8, 0, 5, 30.0, 2.0, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not valid JSON"),
+        ('{"extensions": []}', "extensions must be an object"),
+        ('{"extensions": {"queues": {"batchSize": 33}}}', "batchSize is 33"),
+        ('{"extensions": {"queues": {"visibilityTimeout": "30 s"}}}', "'30 s' is not a time span"),
+        ('{"extensions": {"queues": {"messageEncoding": "rot13"}}}', "messageEncoding"),
+    ],
+)
+def test_broken_host_json_is_explained(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "host.json").write_text(text)
+    with pytest.raises(CannotStart, match=says) as refused:
+        read_host_json(tmp_path)
+    assert refused.value.status == 2
+
+
+def test_settings_in_bindings_and_time_spans() -> None:
+    assert resolve("a-%NAME%-z", {"NAME": "b"}) == "a-b-z"
+    with pytest.raises(ValueError, match="NAME is not set"):
+        resolve("%NAME%", {})
+    assert timespan_seconds("1.02:03:04.5") == 86400 + 2 * 3600 + 3 * 60 + 4.5
+
+
+# --- the queue listener on a queue in memory, and the doorbell --------------------------------------------------------
+
+
+class MemoryQueue:
+    """One message; what happened to it."""
+
+    name = "wake"
+
+    def __init__(self) -> None:
+        self.hidden: list[float] = []
+        self.deleted = threading.Event()
+        self._given = False
+
+    def receive(self, count: int, hidden_seconds: float) -> list[Received]:
+        if self._given:
+            return []
+        self._given = True
+        now = dt.datetime.now(dt.UTC)
+        return [Received("1", "eA==", b"x", 1, now, now, now, "receipt")]
+
+    def hide(self, message: Received, seconds: float) -> None:
+        self.hidden.append(seconds)
+
+    def delete(self, message: Received) -> None:
+        self.deleted.set()
+
+    def bury(self, message: Received) -> None:
+        raise AssertionError("nothing fails here")
+
+
+def test_lease_is_renewed_while_a_function_runs() -> None:
+    queue = MemoryQueue()
+
+    async def check() -> None:
+        renewed = asyncio.Event()
+
+        async def run(value: TypedData, metadata: dict[str, TypedData]) -> Outcome:
+            while len(queue.hidden) < 2:
+                await asyncio.sleep(0.005)
+            renewed.set()
+            return Outcome(True)
+
+        listener = QueueListener(queue, run, QueueOptions(max_polling_interval=0.1), lease_seconds=0.1)
+        listening = asyncio.create_task(listener.listen())
+        await asyncio.wait_for(renewed.wait(), 5)
+        await listener.settle(5)
+        listener.close()
+        await asyncio.wait_for(listening, 5)
+        await listener.abandon()
+
+    asyncio.run(check())
+    assert set(queue.hidden) == {0.1}
+    assert queue.deleted.is_set()
+
+
+def test_doorbell_wakes_from_another_thread_and_at_the_visible_time() -> None:
+    class Sleeper:
+        queue_name = "wake"
+
+        def __init__(self) -> None:
+            self.woken: list[float] = []
+            self.enough = asyncio.Event()
+
+        def wake(self) -> None:
+            self.woken.append(asyncio.get_running_loop().time())
+            if len(self.woken) == 2:
+                self.enough.set()
+
+    async def check() -> None:
+        bell, sleeper, loop = Doorbell(), Sleeper(), asyncio.get_running_loop()
+        bell.ring("wake", 0.0)  # nobody is there yet
+        bell.connect(loop, [sleeper])
+        started = loop.time()
+        for name, seconds in (("other", 0.0), ("wake", 0.2), ("wake", 0.0)):
+            threading.Thread(target=bell.ring, args=(name, seconds)).start()
+        await asyncio.wait_for(sleeper.enough.wait(), 5)
+        first, second = (at - started for at in sleeper.woken)
+        assert first < 0.15
+        assert 0.2 <= second < 0.5
+
+    asyncio.run(check())
