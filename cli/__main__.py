@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import typer
 
 # name: (what is run, its line in the list of commands)
-COMMANDS = {
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": ("cli.up:command", "Start everything on this machine and print the links."),
     "test": ("cli.test:command", "Run the tests: all of them, or unit, db, crash, e2e."),
     "check": ("cli.check:command", "Check the formatting, the style, the types, and the import and SQL rules."),
+    "host": ("cli.host:command", "Run only the Functions host on this app."),
+    "migrate": ("cli.migrate:command", "Bring the database to the newest version."),
+    "bench": ("cli.bench:command", "Measure the figures."),
+    "jobs": ("cli.jobs:app", "Look at the queue, and run again what failed: list, show, retry."),
+    "docs": ("cli.docs:app", "The documents that answers come from: add, list, search."),
+    "conversations": ("cli.conversations:app", "Look at conversations: list, show."),
+    "stats": ("cli.stats:command", "Show how the queue and the conversations stand."),
 }
 PROGRAM = "./antwoord"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], commands: Mapping[str, tuple[str, str]] = COMMANDS) -> int:
     """Run one command and return its exit status; an error that people can mend is one sentence on stderr."""
     try:
-        build(arguments[0] if arguments else None)(list(arguments), prog_name=PROGRAM)
+        build(arguments[0] if arguments else None, commands)(list(arguments), prog_name=PROGRAM)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Exception as error:
@@ -37,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def build(chosen: str | None) -> typer.Typer:
+def build(chosen: str | None, commands: Mapping[str, tuple[str, str]]) -> typer.Typer:
     """All commands by name and summary; of these only the chosen one is real."""
     root = typer.Typer(
         help="Antwoord answers WhatsApp messages from an organisation's own documents, exactly once.",
@@ -46,7 +54,7 @@ def build(chosen: str | None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     root.callback()(_nothing)  # keeps the name of a command necessary, however few there are
-    for name, (place, summary) in COMMANDS.items():
+    for name, (place, summary) in commands.items():
         if name != chosen:
             root.command(name, help=summary)(_nothing)
             continue

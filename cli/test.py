@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Run the tests: all of them, or some of unit (no I/O), db (a real Postgres), crash (SIGKILL), e2e (host, browser)."""
     suites, further = split(what or [])
-    require_browser(suites)
+    require_browser(suites, browser())
     start = time.monotonic()
     named = any(not argument.startswith("-") for argument in further)
     folders = [] if named and not suites else [f"tests/{suite}" for suite in suites or present()]
@@ -70,9 +70,9 @@ def browser() -> str | None:
     )
 
 
-def require_browser(suites: Iterable[str]) -> None:
+def require_browser(suites: Sequence[str], found: str | None) -> None:
     """Refuse to begin when a suite would fail for want of a browser."""
-    if "e2e" in (list(suites) or SUITES) and browser() is None:
+    if "e2e" in (suites or SUITES) and found is None:
         raise UserError(
             "The e2e tests need Chromium, which is not installed: `sudo apt-get install chromium` (Debian), "
             "`sudo dnf install chromium` (Fedora), `brew install --cask chromium` (macOS); "

@@ -46,7 +46,7 @@ class App:
         line: Line | None = None,
     ) -> None:
         self.settings = settings
-        self.database = database or Database(settings.database_url, settings.db_pool_max, token=_token(settings))
+        self.database = database or open_database(settings)
         self.wake = wake or open_wake(settings)
         self._chat = chat
         self._embedder = embedder
@@ -130,6 +130,11 @@ class App:
 def from_environment() -> App:
     """The application of this process. Raises SettingsError with everything that is missing or wrong."""
     return App(load(os.environ))
+
+
+def open_database(settings: Settings) -> Database:
+    """The application's pool, for a process that needs nothing else. Raises SettingsError."""
+    return Database(settings.database_url, settings.db_pool_max, token=_token(settings))
 
 
 def _token(settings: Settings) -> Callable[[], str] | None:

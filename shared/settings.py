@@ -169,6 +169,11 @@ def setting_name(item: dataclasses.Field[Any]) -> str:
     return str(item.metadata.get("name", item.name.upper()))
 
 
+def setting_names() -> list[str]:
+    """The names of all settings in the environment."""
+    return [setting_name(item) for item in dataclasses.fields(Settings)]
+
+
 def load(environment: Mapping[str, str], *, only: Collection[str] | None = None) -> Settings:
     """Read the settings.
 

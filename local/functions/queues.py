@@ -33,13 +33,20 @@ class QueueListener:
     """
 
     def __init__(
-        self, queue: MessageSource, run: Run, options: QueueOptions, *, lease_seconds: float = LEASE_SECONDS
+        self,
+        queue: MessageSource,
+        run: Run,
+        options: QueueOptions,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        first_wait_seconds: float = FIRST_WAIT_SECONDS,
     ) -> None:
         self.queue_name = queue.name
         self._queue = queue
         self._run = run
         self._options = options
         self._lease = lease_seconds
+        self._first_wait = first_wait_seconds
         self._threads = ThreadPoolExecutor(THREADS, f"queue-{queue.name}")
         self._awake = asyncio.Event()
         self._running: dict[asyncio.Task[None], Received] = {}
@@ -48,7 +55,7 @@ class QueueListener:
 
     async def listen(self) -> None:
         """Poll until closed: again at once after a message, else at doubling, slightly random intervals."""
-        wait = FIRST_WAIT_SECONDS
+        wait = self._first_wait
         while self._is_open():
             self._awake.clear()
             messages = await self._receive()
@@ -60,7 +67,7 @@ class QueueListener:
                 self._running[task] = message
                 task.add_done_callback(self._running.pop)
             if messages:
-                wait = FIRST_WAIT_SECONDS
+                wait = self._first_wait
                 while len(self._running) > self._options.new_batch_threshold:
                     await asyncio.wait(set(self._running), return_when=asyncio.FIRST_COMPLETED)
             else:
@@ -110,7 +117,7 @@ class QueueListener:
             await asyncio.wait_for(self._awake.wait(), min(wait * random.uniform(0.8, 1.2), longest))
         except TimeoutError:
             return min(wait * 2, longest)
-        return FIRST_WAIT_SECONDS
+        return self._first_wait
 
     async def _process(self, message: Received) -> None:
         renewal = asyncio.create_task(self._renew(message))

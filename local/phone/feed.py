@@ -112,7 +112,7 @@ class Feed:
         with self._looking:
             if time.monotonic() - self._looked_at >= SECONDS_BETWEEN_LOOKS / 2 or not self._seen:
                 try:
-                    self._seen = {"type": "jobs", "jobs": self._jobs(), "at": time.time()}
+                    self._seen = {"type": "jobs", "jobs": self._jobs()}
                 except Exception as wrong:  # noqa: BLE001 - whatever it is, the page says that there is no view now
                     self._seen = {"type": "jobs", "jobs": None, "error": type(wrong).__name__}
                 self._looked_at = time.monotonic()

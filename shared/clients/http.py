@@ -9,6 +9,7 @@ import ssl
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import httpcore2
 import httpx2
@@ -56,7 +57,7 @@ class DeadlineTransport(httpx2.BaseTransport):
         self._body_limit = body_limit
         self._call_seconds = call_seconds
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=ssl_context or httpx2.create_ssl_context(),  # once: reading the certificates takes long
+            ssl_context=ssl_context or _default_context(),
             max_connections=None,
             max_keepalive_connections=20 if keep_alive else 0,
             keepalive_expiry=_IDLE_SECONDS,
@@ -97,6 +98,12 @@ class DeadlineTransport(httpx2.BaseTransport):
             ours.append((b"Connection", b"close"))
         names = {name.lower() for name, _ in ours}
         return [(name, value) for name, value in request.headers.raw if name.lower() not in names] + ours
+
+
+@cache
+def _default_context() -> ssl.SSLContext:
+    """One for all transports: reading the certificates takes long."""
+    return httpx2.create_ssl_context()
 
 
 class _Body(httpx2.SyncByteStream):

@@ -14,7 +14,7 @@ type Language = Literal["nl", "en"]
 
 _WORD = 6  # points for a word of a list, and the most that a word's spelling gives
 _LEAD = 4  # fewer points between the two is a guess
-_SPELLED_LETTERS = 4  # shorter words are loans and abbreviations as often as not
+_SPELLED_LETTERS = range(4, 31)  # shorter words are loans and abbreviations as often as not, longer ones no words
 _CHARACTERS_READ = 10_000
 
 
@@ -52,7 +52,7 @@ _DUTCH = _words(
 _ENGLISH = _words(
     """
     a about after afternoon again allowed already also although always am an and another any anybody anyone
-    anything are aren't around ask asked at away back be because been before being between bike both bring
+    anything are aren't around ask asked at away back be because been before being between bike both break bring
     broken but by bye call called came can't cannot canteen cause claim claims colleague colleagues come
     congrats cost costs could couldn't day days desk did didn't different do does doesn't doing don't done dont
     down due during each either else enough even evening ever every everyone everything expenses few fill find
@@ -69,6 +69,15 @@ _ENGLISH = _words(
     unless until up upon us use used uses using usually vacation very wedding wednesday well went were what
     what's when where where's whether which while who who's whom whose why wife will with within without won't
     work working works would wouldn't write wrong yeah year years yep yes yesterday yet you you're your yours
+    """
+)
+
+# Loans whose spelling points to the other language.
+_BOTH = _words(
+    """
+    account april badge bonus budget camera chat computer contact contract december deadline
+    document feedback film hotel internet intranet laptop lunch meeting november portal printer
+    project protocol roaming september service sorry status taxi team training uniform update weekend wifi
     """
 )
 
@@ -129,8 +138,8 @@ def _points(word: str, spelled: bool) -> int:
         return _WORD
     if word in _ENGLISH:
         return -_WORD
-    if not spelled or len(word) < _SPELLED_LETTERS:
+    if not spelled or word in _BOTH or len(word) not in _SPELLED_LETTERS:
         return 0
-    framed = f"^{word[:40]}$"
+    framed = f"^{word}$"
     letters = {framed[at : at + length] for length in (2, 3) for at in range(len(framed) - length + 1)}
     return max(-_WORD, min(_WORD, sum(_SPELLING.get(group, 0) for group in letters)))

@@ -12,7 +12,7 @@ from shared.knowledge import Language
 from shared.knowledge.plain import plain
 from shared.knowledge.prompt import NO_ANSWER
 from shared.knowledge.search import Hit
-from shared.knowledge.sources import CITATION, source_label, without_source_line
+from shared.knowledge.sources import CITATION, source_label, without_citations, without_source_line
 
 _WORDS = {"nl": ("Bron", "Bronnen"), "en": ("Source", "Sources")}
 _WIDE_BRACKETS = str.maketrans("【】", "[]")
@@ -57,7 +57,7 @@ def ground(text: str, hits: Sequence[Hit], language: Language) -> Grounded | Non
     """
     said = _tidy(text)
     cited = [_numbers(found[1]) for found in CITATION.finditer(said)]
-    if NO_ANSWER in said or not cited or not CITATION.sub("", said).strip(" .\n"):
+    if NO_ANSWER in said or not cited or not without_citations(said).strip(" .\n"):
         return None
     if any(not numbers or not all(1 <= number <= len(hits) for number in numbers) for numbers in cited):
         return None

@@ -16,7 +16,7 @@ from shared.clients.azure_openai import ChatMessage
 from shared.knowledge import Language
 from shared.knowledge.plain import one_line, plain
 from shared.knowledge.search import Hit
-from shared.knowledge.sources import CITATION, source_label, without_source_line
+from shared.knowledge.sources import source_label, without_citations, without_source_line
 
 NO_ANSWER = "NO_ANSWER"
 SOURCES_CHARACTERS = 12_000  # about 3,000 tokens
@@ -96,7 +96,7 @@ def _history_lines(history: Sequence[Turn]) -> list[str]:
     left = HISTORY_CHARACTERS
     for turn in reversed(history[-HISTORY_MESSAGES:]):
         # The numbers of an earlier answer belong to earlier sources.
-        text = CITATION.sub("", without_source_line(turn.text)) if turn.from_self else turn.text
+        text = without_citations(without_source_line(turn.text)) if turn.from_self else turn.text
         said = _clip(one_line(_fenced(text)), HISTORY_LINE_CHARACTERS)
         line = f"{'Assistant' if turn.from_self else 'Employee'}: {said}"
         left -= len(line)

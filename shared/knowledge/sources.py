@@ -29,3 +29,8 @@ def source_label(document_title: str, heading_path: Sequence[str]) -> str:
 def without_source_line(text: str) -> str:
     """The text of an answer without a source line at its end."""
     return _SOURCE_LINES.sub("", text).rstrip()
+
+
+def without_citations(text: str) -> str:
+    """The text without its `[1]`."""
+    return re.sub(rf"[ \t]*{CITATION.pattern}", "", text)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 import ssl
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import httpx2
 import pytest
 
 from shared.clients.deadline import TooLate, boot_clock, deadline
-from shared.clients.http import DeadlineTransport, ResponseTooLarge
+from shared.clients.http import DeadlineTransport
 from shared.errors import FailureKind, classify
+from tests.fakes.calls import get, plain, takes
 from tests.fakes.eventually import eventually
 from tests.fakes.faulty_server import (
     FaultyServer,
@@ -36,29 +34,13 @@ from tests.fakes.faulty_server import (
     tls_pair,
 )
 
-SHORT = 0.3
-
-
-@contextmanager
-def takes(at_least: float, at_most: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert at_least <= time.monotonic() - began < at_most
+SHORT = 0.2  # seconds
+LARGE = b"x" * 30_000_000  # more than the buffers of a connection hold
 
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return tls_pair(tmp_path_factory.mktemp("tls"))
-
-
-def get(url: str, *, body_limit: int = 1000, keep_alive: bool = False, trust: ssl.SSLContext | None = None) -> bytes:
-    transport = DeadlineTransport(body_limit=body_limit, keep_alive=keep_alive, ssl_context=trust or plain())
-    with httpx2.Client(transport=transport, timeout=20, trust_env=False) as client:
-        return client.get(url).content
-
-
-def plain() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and costs nothing to make
 
 
 def test_an_answer() -> None:
@@ -151,7 +133,7 @@ def test_a_server_that_does_not_read_cannot_stretch_the_call() -> None:
     with faulty(deaf) as server, takes(SHORT, SHORT + 1):
         client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
         with pytest.raises(httpx2.WriteTimeout) as caught, deadline(SHORT):
-            client.post(server.url, content=b"x" * 30_000_000)
+            client.post(server.url, content=LARGE)
     assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
 
 
@@ -164,7 +146,7 @@ def test_a_server_that_reads_slowly_cannot_stretch_the_call() -> None:
     with faulty(sips) as server, takes(SHORT, SHORT + 1):
         client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
         with pytest.raises(httpx2.WriteTimeout), deadline(SHORT):
-            client.post(server.url, content=b"x" * 100_000_000)
+            client.post(server.url, content=LARGE)
 
 
 def all_left(server: FaultyServer) -> bool:
@@ -214,66 +196,6 @@ def test_limits_hold_without_a_deadline_and_the_earlier_of_two_wins() -> None:
             get(server.url)
         with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout), deadline(20):
             httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=SHORT).get(server.url)
-
-
-def test_the_body_is_read_within_the_limits_of_its_own_call() -> None:
-    with faulty(drips(b"x", 0.02, at_once=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")) as server:
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
-        with deadline(SHORT), client.stream("GET", server.url) as response:
-            pass
-        with takes(SHORT, SHORT + 1):
-            with deadline(SHORT):
-                stream = client.stream("GET", server.url)
-                response = stream.__enter__()
-            with pytest.raises(httpx2.ReadTimeout):  # outside the block, still within its limits
-                response.read()
-            stream.__exit__(None, None, None)
-
-
-def test_a_body_at_and_over_the_limit() -> None:
-    with faulty(replies(answer(200, b"x" * 1000), answer(200, b"x" * 1001))) as server:
-        client = httpx2.Client(transport=DeadlineTransport(body_limit=1000, ssl_context=plain()), trust_env=False)
-        assert len(client.get(server.url).content) == 1000
-        with pytest.raises(ResponseTooLarge, match="1000 bytes") as caught:
-            client.get(server.url)
-        assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
-        assert classify(caught.value).error_class == "broken_answer"
-        eventually(lambda: server.left == 1)
-
-
-def test_an_endless_body_ends_at_the_limit() -> None:
-    def endless(visit: Visit) -> None:
-        visit.read()
-        visit.connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while True:
-            visit.connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
-
-    with faulty(endless) as server, takes(0, 2), pytest.raises(ResponseTooLarge):
-        get(server.url, body_limit=1_000_000)
-
-
-def test_a_compressed_body_is_limited_by_what_it_unpacks_to() -> None:
-    small, bomb = b"hello" * 20, gzip.compress(b"\0" * 50_000_000)
-    plans = replies(
-        answer(200, gzip.compress(small), Content_Encoding="gzip"),
-        answer(200, zlib.compress(small), Content_Encoding="deflate"),
-        answer(200, bomb, Content_Encoding="GZIP"),
-    )
-    with faulty(plans) as server:
-        client = httpx2.Client(transport=DeadlineTransport(body_limit=100_000, ssl_context=plain()), trust_env=False)
-        assert client.get(server.url).content == small
-        assert client.get(server.url).content == small
-        with pytest.raises(ResponseTooLarge):
-            client.get(server.url)
-    assert len(bomb) < 100_000
-
-
-@pytest.mark.parametrize("body", [b"this is no gzip", gzip.compress(b"hello")[:-4]])
-def test_a_compressed_body_that_is_broken(body: bytes) -> None:
-    plan = replies(answer(200, body, Content_Encoding="gzip"))
-    with faulty(plan) as server, pytest.raises(httpx2.DecodingError) as caught:
-        get(server.url)
-    assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
 
 
 def test_keep_alive_and_a_connection_for_each_call() -> None:

@@ -65,7 +65,7 @@ def waking(
     with faulty(*plans) as server:
         wake = StorageWake(connection_string(server.port), timeout_seconds=timeout_seconds, stuck_seconds=stuck_seconds)
         yield wake, server
-        wake.close(timeout=1)
+        wake.close(timeout=0.1)
 
 
 def puts(server: FaultyServer) -> list[Seen]:

@@ -56,7 +56,7 @@ def test_running_requests_are_finished_and_new_ones_refused() -> None:
 
 
 def test_what_does_not_end_within_the_grace_is_left_behind() -> None:
-    with running("--no-timer", "--no-wake", "--grace", "1") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
         wait_until(lambda: "root: waiting" in host.log(), 10, "a running request")
         code, took = host.stop()

@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from local.functions.worker import Outcome
 
 # --- schedules: against an oracle that looks at every day, and at every second of the days that match ---------------
 
+RETRY_SECONDS = 0.125  # of the queue in memory
 DAYS_OF_ORACLE = 3 * 366
 RANGES = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6)]
 Field = tuple[str, set[int]]
@@ -217,55 +218,91 @@ def test_settings_in_bindings_and_time_spans() -> None:
 
 
 class MemoryQueue:
-    """One message; what happened to it."""
+    """One message, seen again as soon as it is hidden for the retry; and what happened to it."""
 
     name = "wake"
 
-    def __init__(self) -> None:
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
         self.hidden: list[float] = []
         self.deleted = threading.Event()
-        self._given = False
+        self.runs = 0
+        self._visible = True
 
     def receive(self, count: int, hidden_seconds: float) -> list[Received]:
-        if self._given:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("storage is away\nmore of it")
+        if not self._visible:
             return []
-        self._given = True
+        self._visible = False
+        self.runs += 1
         now = dt.datetime.now(dt.UTC)
-        return [Received("1", "eA==", b"x", 1, now, now, now, "receipt")]
+        return [Received("1", "eA==", b"x", self.runs, now, now, now, "receipt")]
 
     def hide(self, message: Received, seconds: float) -> None:
         self.hidden.append(seconds)
+        self._visible = seconds == RETRY_SECONDS
 
     def delete(self, message: Received) -> None:
         self.deleted.set()
 
     def bury(self, message: Received) -> None:
-        raise AssertionError("nothing fails here")
+        raise AssertionError("nothing fails that often here")
+
+
+async def listen_until_deleted(
+    queue: MemoryQueue, run: Callable[[], Awaitable[bool]], options: QueueOptions, *, lease: float, first_wait: float
+) -> None:
+    async def invoke(value: TypedData, metadata: dict[str, TypedData]) -> Outcome:
+        return Outcome(await run())
+
+    listener = QueueListener(queue, invoke, options, lease_seconds=lease, first_wait_seconds=first_wait)
+    listening = asyncio.create_task(listener.listen())
+    await asyncio.to_thread(queue.deleted.wait, 5)
+    await listener.settle(5)
+    listener.close()
+    await asyncio.wait_for(listening, 5)
+    await listener.abandon()
+    assert queue.deleted.is_set()
 
 
 def test_lease_is_renewed_while_a_function_runs() -> None:
     queue = MemoryQueue()
 
-    async def check() -> None:
-        renewed = asyncio.Event()
+    async def run() -> bool:
+        while len(queue.hidden) < 2:
+            await asyncio.sleep(0.005)
+        return True
 
-        async def run(value: TypedData, metadata: dict[str, TypedData]) -> Outcome:
-            while len(queue.hidden) < 2:
-                await asyncio.sleep(0.005)
-            renewed.set()
-            return Outcome(True)
-
-        listener = QueueListener(queue, run, QueueOptions(max_polling_interval=0.1), lease_seconds=0.1)
-        listening = asyncio.create_task(listener.listen())
-        await asyncio.wait_for(renewed.wait(), 5)
-        await listener.settle(5)
-        listener.close()
-        await asyncio.wait_for(listening, 5)
-        await listener.abandon()
-
-    asyncio.run(check())
+    asyncio.run(listen_until_deleted(queue, run, QueueOptions(), lease=0.1, first_wait=30))
     assert set(queue.hidden) == {0.1}
-    assert queue.deleted.is_set()
+
+
+def test_failed_message_is_polled_for_when_it_is_visible_again() -> None:
+    queue = MemoryQueue()
+
+    async def run() -> bool:
+        return queue.runs == 2
+
+    options = QueueOptions(visibility_timeout=RETRY_SECONDS)
+    asyncio.run(listen_until_deleted(queue, run, options, lease=600, first_wait=30))
+    assert (queue.runs, queue.hidden) == (2, [RETRY_SECONDS])
+
+
+def test_storage_that_is_away_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    queue = MemoryQueue(failures=4)
+
+    async def run() -> bool:
+        return True
+
+    with caplog.at_level("INFO", "local.host"):
+        options = QueueOptions(max_polling_interval=0.02)
+        asyncio.run(listen_until_deleted(queue, run, options, lease=600, first_wait=0.01))
+    assert [record.getMessage() for record in caplog.records] == [
+        "queue wake cannot be read, trying on: storage is away",
+        "queue wake can be read again",
+    ]
 
 
 def test_doorbell_wakes_from_another_thread_and_at_the_visible_time() -> None:

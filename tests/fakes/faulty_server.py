@@ -185,7 +185,8 @@ def reply_and_close(data: bytes) -> Plan:
 
 
 def close_at_once(visit: Visit) -> None:
-    """Close without having read: with a reset, as a crashed process does."""
+    """Close with a reset, as a crashed process does, when the request is there and nothing of it was read."""
+    visit.connection.recv(1, socket.MSG_PEEK)
     visit.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

@@ -126,6 +126,44 @@ def test_a_table_shows_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None
     assert "None" not in said
 
 
+GROUP = """
+import typer
+from cli.output import NothingMatched
+app = typer.Typer(help="Jobs of the queue.")
+@app.command("list")
+def all_of_them(limit: int = 20) -> None:
+    "List the jobs."
+    print("jobs", limit)
+@app.command()
+def show(job: str) -> None:
+    "Show one job."
+    raise NothingMatched(f"There is no job {job}.")
+"""
+
+
+def test_a_group_of_commands_is_one_line_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a_group_of_commands.py").write_text(GROUP)
+    monkeypatch.syspath_prepend(tmp_path)
+    table = {**entry.COMMANDS, "jobs": ("a_group_of_commands:app", "See the jobs.")}
+    assert entry.main(["jobs", "list", "--limit", "5"], table) == Status.DONE
+    assert capsys.readouterr().out == "jobs 5\n"
+    assert entry.main(["jobs", "show", "7"], table) == Status.NOTHING
+    assert tuple(capsys.readouterr()) == ("", "There is no job 7.\n")
+    assert entry.main(["jobs", "list", "--limit", "many"], table) == Status.USAGE
+    assert entry.main(["jobs", "--help"], table) == Status.DONE
+    assert "Show one job." in capsys.readouterr().out
+
+
+def test_the_browser_tests_say_what_to_install() -> None:
+    test_command.require_browser([], "/usr/bin/chromium")
+    test_command.require_browser(["unit", "db"], None)
+    for suites in ([], ["e2e"]):
+        with pytest.raises(UserError, match="apt-get install chromium"):
+            test_command.require_browser(suites, None)
+
+
 @pytest.mark.parametrize(
     ("words", "suites", "further"),
     [
@@ -140,13 +178,13 @@ def test_suites_come_first_and_the_rest_is_for_pytest(words: list[str], suites: 
 
 
 def test_the_tests_status_is_the_commands(tmp_path: Path) -> None:
-    here = "tests/unit/test_command.py"
-    assert run("test", here, "-k", "no_test_has_this_name").returncode == Status.NOTHING
     broken = tmp_path / "test_broken.py"
     broken.write_text("def test_it():\n    assert False\n")
     done = run("test", str(broken))
     assert done.returncode == Status.FAILED
     assert "1 failed" in done.stdout
+    no_test_was_found = 5
+    assert test_command.STATUS_OF_PYTEST[no_test_was_found] == Status.NOTHING
 
 
 def test_checks_are_told_in_order_and_one_failure_is_enough(capsys: pytest.CaptureFixture[str]) -> None:

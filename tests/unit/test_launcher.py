@@ -17,7 +17,7 @@ from cli import bootstrap
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OWN = ("antwoord", "cli/__init__.py", "cli/bootstrap.py", "cli/install.py", "cli/pythons.py")
-NAMES = ("python2", "python2.7", "python3", *(f"python3.{minor}" for minor in range(6, 16)))
+NAMES = ("python2", "python3", "python3.9")
 
 
 def interpreters() -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -155,7 +155,7 @@ def wheel(folder: Path, name: str, version: str) -> None:
 
 
 def test_a_real_installation(project: Path, tmp_path: Path) -> None:
-    """With venv and pip themselves: install, run, change a pin and drop one, run again."""
+    """With venv and pip themselves: install and run; then change one pin, drop the other, and run."""
     for version in ("1.0", "2.0"):
         wheel(tmp_path / "wheels", "alpha", version)
     wheel(tmp_path / "wheels", "beta", "1.0")
@@ -177,7 +177,3 @@ def test_a_real_installation(project: Path, tmp_path: Path) -> None:
     (project / "requirements.txt").write_text("alpha==2.0\n")
     second = launch(sys.executable, project / "antwoord", cwd=tmp_path, **pip)
     assert second.stdout == f"(3, 13) 2.0 False {project} []\n", second.stderr
-    (project / "requirements.txt").write_text("alpha==3.0\n")
-    third = launch(sys.executable, project / "antwoord", cwd=tmp_path, **pip)
-    assert (third.returncode, third.stdout) == (1, "")
-    assert "No matching distribution found for alpha==3.0" in third.stderr

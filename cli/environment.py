@@ -1,0 +1,75 @@
+"""Where a command finds its settings: the environment, `local.settings.json`, and the `up` that runs beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from local.functions.config import fill_from_local_settings
+from shared.app import open_database
+from shared.db.pool import Conn, Database
+from shared.settings import Settings, load
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".antwoord"
+RUNNING = FOLDER / "running.json"  # what `up` runs with, while it runs
+
+
+def environment() -> dict[str, str]:
+    """The environment wins over local.settings.json, and both over a running `up`; its parts are taken as a whole."""
+    found = dict(os.environ)
+    fill_from_local_settings(ROOT, found)
+    if not found.get("DATABASE_URL", "").strip():
+        for name, value in running().items():
+            if not found.get(name, "").strip():
+                found[name] = value
+    return found
+
+
+def running() -> dict[str, str]:
+    """What the `up` beside this command runs with; nothing when there is none."""
+    try:
+        state = json.loads(RUNNING.read_text("utf-8"))
+        os.kill(int(state["pid"]), 0)
+    except (OSError, ValueError, KeyError):
+        return {}
+    return {str(name): str(value) for name, value in state["environment"].items()}
+
+
+def announce(values: Mapping[str, str]) -> None:
+    """Tell the commands that run beside this `up` what it runs with; readable by its owner alone."""
+    FOLDER.mkdir(exist_ok=True)
+    RUNNING.unlink(missing_ok=True)
+    with os.fdopen(os.open(RUNNING, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump({"pid": os.getpid(), "environment": dict(values)}, file)
+
+
+def withdraw() -> None:
+    """This `up` has ended."""
+    RUNNING.unlink(missing_ok=True)
+
+
+def settings(*only: str) -> Settings:
+    """The settings, of which only those named must be there. Raises SettingsError."""
+    return load(environment(), only=only)
+
+
+@contextlib.contextmanager
+def database(*also: str) -> Iterator[tuple[Settings, Database]]:
+    """The settings and the application's pool, for a command that needs the database and `also`."""
+    found = settings("database_url", *also)
+    pool = open_database(found)
+    try:
+        yield found, pool
+    finally:
+        pool.close()
+
+
+@contextlib.contextmanager
+def connection(needs: Collection[str] = ()) -> Iterator[Conn]:
+    """A connection to the application's database."""
+    with database(*needs) as (_, pool), pool.connection() as opened:
+        yield opened

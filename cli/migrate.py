@@ -1,0 +1,18 @@
+"""`migrate`: the database to the newest version."""
+
+from __future__ import annotations
+
+from cli.environment import connection
+from cli.output import AsJson, Output
+from shared.db.migrate import migrate, version
+
+
+def command(as_json: AsJson = False) -> None:
+    """Bring the database to the newest version."""
+    output = Output(as_json=as_json)
+    with connection() as opened:
+        applied = migrate(opened)
+        now = version(opened)
+    data = {"applied": applied, "version": now}
+    words = f"applied {', '.join(applied)}" if applied else "nothing to do"
+    output.result(data, lambda console: console.print(f"{words}; the database is at version {now}"))

@@ -1,0 +1,131 @@
+// The conversation on the phone: bubbles, ticks, sources, the typing bubble.
+
+import { byId, element, icon } from "./dom.js";
+import { clock, currentLanguage, wordIn, words } from "./words.js";
+
+const NEAR_THE_END = 80; // pixels from the bottom within which a new message scrolls the log
+
+/** Draw a person's whole conversation. */
+export function drawConversation(person, messages, isTyping) {
+  const log = byId("log");
+  log.replaceChildren();
+  log.setAttribute("aria-label", words("phoneOf", { name: person.name }));
+  if (!messages.length) log.append(element("li", { class: "begin" }, words("begin")));
+  let before = null;
+  for (const message of messages) {
+    appendBubble(log, message, before);
+    before = message;
+  }
+  if (isTyping) log.append(typingBubble());
+  log.scrollTop = log.scrollHeight;
+}
+
+/** Add a message to the conversation on the screen, or change the bubble that is there. */
+export function showMessage(message, before) {
+  const log = byId("log");
+  const present = log.querySelector(`[data-sid="${CSS.escape(message.sid)}"]`);
+  if (present) {
+    setStatus(present, message);
+    return;
+  }
+  const atTheEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_THE_END;
+  log.querySelector(".begin")?.remove();
+  if (!message.mine) hideTyping();
+  const typing = log.querySelector(".typing");
+  appendBubble(log, message, before);
+  if (typing) log.append(typing);
+  if (atTheEnd || message.mine) scrollDown();
+}
+
+export function showTyping() {
+  const log = byId("log");
+  if (log.querySelector(".typing")) return;
+  const atTheEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_THE_END;
+  log.append(typingBubble());
+  if (atTheEnd) scrollDown();
+}
+
+export function hideTyping() {
+  byId("log").querySelector(".typing")?.remove();
+}
+
+function scrollDown() {
+  const log = byId("log");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  log.scrollTo({ top: log.scrollHeight, behavior: calm ? "auto" : "smooth" });
+}
+
+function appendBubble(log, message, before) {
+  const day = dayOf(message);
+  if (!before || dayOf(before) !== day) log.append(element("li", { class: "day" }, element("span", {}, day)));
+  const first = !before || before.mine !== message.mine || dayOf(before) !== day;
+  log.append(bubble(message, first));
+}
+
+function bubble(message, first) {
+  const made = element("li", {
+    class: `message ${message.mine ? "mine" : "theirs"}${first ? " first" : ""}${message.photo ? " photo" : ""}`,
+    "data-testid": "message",
+    "data-sid": message.sid,
+    "data-direction": message.mine ? "mine" : "theirs",
+  });
+  const inside = element("div", { class: "bubble" });
+  if (message.photo) {
+    inside.append(element("img", { src: "/phone/static/photo.jpg", alt: words("photo"), width: "240", height: "180" }));
+  }
+  if (message.body) inside.append(...textOf(message));
+  const moment = new Date(message.at * 1000);
+  inside.append(
+    element(
+      "span",
+      { class: "meta" },
+      element("time", { datetime: moment.toISOString() }, clock(moment)),
+      message.mine && element("span", { class: "ticks" }),
+    ),
+  );
+  made.append(inside);
+  setStatus(made, message);
+  return made;
+}
+
+function setStatus(made, message) {
+  if (made.dataset.status === message.status) return;
+  made.dataset.status = message.status;
+  const ticks = made.querySelector(".ticks");
+  if (!ticks) return;
+  const name = { sent: "tick", delivered: "ticks", read: "ticks", failed: "alert" }[message.status];
+  const label = wordIn("status", message.status);
+  const seen = message.status === "failed" ? "failed-word" : "unseen";
+  ticks.replaceChildren(icon(name), element("span", { class: seen }, label));
+  ticks.title = label;
+}
+
+/** An answer's text with its citations as small marks, and its source line set apart. */
+function textOf(message) {
+  if (message.mine) return [element("p", { class: "text" }, message.body)];
+  const [, text, sources] = /^([\s\S]*?)(?:\n\n((?:Bron|Bronnen|Source|Sources): [\s\S]*))?$/.exec(message.body);
+  const paragraph = element("p", { class: "text" });
+  for (const part of text.split(/(\[\d+\])/)) {
+    const number = /^\[(\d+)\]$/.exec(part);
+    paragraph.append(number ? element("sup", { class: "cite" }, part) : part);
+  }
+  if (!sources) return [paragraph];
+  return [paragraph, element("p", { class: "source", "data-testid": "source" }, icon("page"), element("span", {}, sources))];
+}
+
+function typingBubble() {
+  return element(
+    "li",
+    { class: "message theirs first typing", "data-testid": "typing" },
+    element("div", { class: "bubble" }, element("i"), element("i"), element("i"), element("span", { class: "unseen" }, words("typing"))),
+  );
+}
+
+function dayOf(message) {
+  const moment = new Date(message.at * 1000);
+  const today = new Date();
+  if (moment.toDateString() === today.toDateString()) return words("today");
+  today.setDate(today.getDate() - 1);
+  if (moment.toDateString() === today.toDateString()) return words("yesterday");
+  return moment.toLocaleDateString(currentLanguage(), { weekday: "long", day: "numeric", month: "long" });
+}

@@ -1,0 +1,189 @@
+// The drawer: switches for faults, and the jobs with their attempts as they happen.
+
+import { byId, element, post } from "./dom.js";
+import { clock, seconds, wordIn, words, wordsOf } from "./words.js";
+
+const ATTEMPTS_SHOWN = 6;
+const GROUPS = [
+  ["Twilio", (name) => name.startsWith("twilio")],
+  ["Model", (name) => !name.startsWith("twilio")],
+];
+
+/** Draw the switches that there are. */
+export function drawSwitches(names, on, canKill) {
+  const place = byId("switches");
+  place.replaceChildren();
+  for (const [title, belongs] of GROUPS) {
+    const rows = names.filter(belongs).map(faultSwitch);
+    if (rows.length) place.append(element("div", { class: "group", role: "group", "aria-label": title }, ...rows));
+  }
+  if (canKill) place.append(element("div", { class: "group" }, killRow()));
+  showFaults(on);
+}
+
+/** Set the switches to what is in force. */
+export function showFaults(on) {
+  for (const row of document.querySelectorAll("[role=switch]")) {
+    row.setAttribute("aria-checked", String(on.includes(row.dataset.fault)));
+  }
+  byId("drawer-dot").hidden = on.length === 0;
+}
+
+function faultSwitch(name) {
+  const [title, effect] = wordIn("fault", name);
+  const row = element(
+    "button",
+    { type: "button", class: "switch", role: "switch", "aria-checked": "false", "data-fault": name },
+    element("span", { class: "switch-text" }, element("b", {}, title), element("small", {}, effect)),
+    element("span", { class: "track", "aria-hidden": "true" }, element("span", { class: "thumb" })),
+  );
+  row.addEventListener("click", async () => {
+    const on = row.getAttribute("aria-checked") !== "true";
+    row.setAttribute("aria-checked", String(on));
+    try {
+      showFaults((await post("/phone/faults", { name, on })).on);
+    } catch {
+      row.setAttribute("aria-checked", String(!on));
+    }
+  });
+  return row;
+}
+
+function killRow() {
+  const [title, effect] = wordsOf("kill");
+  const button = element("button", { type: "button", class: "danger", "data-fault": "kill_host" }, words("killButton"));
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    await post("/phone/kill", {}).catch(() => null);
+    button.textContent = words("killed");
+    setTimeout(() => {
+      button.textContent = words("killButton");
+      button.disabled = false;
+    }, 2500);
+  });
+  return element(
+    "div",
+    { class: "switch" },
+    element("span", { class: "switch-text" }, element("b", {}, title), element("small", {}, effect)),
+    button,
+  );
+}
+
+const cards = new Map(); // id → { card, shape, nextAt, wait }
+
+/** Draw the jobs again in this language. */
+export function forgetJobs() {
+  cards.clear();
+  byId("jobs").replaceChildren();
+}
+
+/** Show the jobs, newest first; a card is rebuilt only when something in it changed. */
+export function showJobs(jobs, nameOf) {
+  const note = byId("jobs-note");
+  if (jobs === null) {
+    note.textContent = words("jobsAway");
+    note.hidden = false;
+    return;
+  }
+  note.textContent = words("noJobs");
+  note.hidden = jobs.length > 0;
+  const list = byId("jobs");
+  const now = Date.now();
+  const seen = new Set();
+  jobs.forEach((job, place) => {
+    seen.add(job.id);
+    const { next_run_in_seconds: wait, ...shape } = job;
+    const key = JSON.stringify(shape);
+    let entry = cards.get(job.id);
+    if (!entry) {
+      entry = { card: element("li", { class: "job", "data-testid": "job" }), key: "" };
+      cards.set(job.id, entry);
+    }
+    if (entry.key !== key) {
+      entry.key = key;
+      fillCard(entry, job, nameOf);
+    }
+    entry.nextAt = job.status === "pending" && wait !== null ? now + wait * 1000 : null;
+    if (list.children[place] !== entry.card) list.insertBefore(entry.card, list.children[place] ?? null);
+  });
+  for (const [id, entry] of cards) {
+    if (seen.has(id)) continue;
+    entry.card.remove();
+    cards.delete(id);
+  }
+  countDown();
+}
+
+function stateOf(job) {
+  if (job.status === "failed" && /held|ambiguous/.test(job.error_class ?? "")) return "held";
+  if (job.status === "pending" && job.attempts_list.length > 0) return "waiting";
+  return job.status;
+}
+
+function fillCard(entry, job, nameOf) {
+  const { card } = entry;
+  const state = stateOf(job);
+  card.dataset.jobStatus = job.status;
+  card.dataset.jobType = job.type;
+  card.dataset.state = state;
+  const about = [];
+  if (job.conversation_address) about.push(nameOf(job.conversation_address.replace("whatsapp:", "")));
+  if (job.attempts > 0) about.push(words("attempts", { number: job.attempts, max: job.max_attempts }));
+  entry.countdown = element("p", { class: "countdown", hidden: true });
+  const tries = job.attempts_list.slice(-ATTEMPTS_SHOWN);
+  const left = job.attempts_list.length - tries.length;
+  card.replaceChildren(
+    element(
+      "div",
+      { class: "job-head" },
+      element("b", {}, wordIn("type", job.type)),
+      element("span", { class: "state" }, wordIn("state", state)),
+    ),
+    element("p", { class: "about" }, about.join(" · ")),
+    left > 0 && element("p", { class: "about" }, words("earlier", { count: left })),
+    element("ol", { class: "tries" }, ...tries.map(attemptLine)),
+    entry.countdown,
+    reason(job, state),
+  );
+}
+
+/** Why a job is over, in the error's own words; an attempt's own error is not said twice. */
+function reason(job, state) {
+  if (!job.last_error || state === "done" || job.attempts_list.some((attempt) => attempt.error === job.last_error)) return null;
+  return element("p", { class: "error-text" }, job.last_error);
+}
+
+function attemptLine(attempt) {
+  const started = new Date(attempt.started);
+  const ended = attempt.ended ? new Date(attempt.ended) : null;
+  const result = attempt.outcome ? wordIn("outcome", attempt.outcome) : words("running");
+  const why = attempt.error_class ? wordIn("error", attempt.error_class) : "";
+  const status = attempt.http_status ? ` (${attempt.http_status})` : "";
+  const tone = !attempt.outcome ? "running" : attempt.error_class ? "bad" : "good";
+  return element(
+    "li",
+    { "data-tone": tone, "data-outcome": attempt.outcome ?? "" },
+    element("time", { datetime: started.toISOString() }, clock(started, true)),
+    element(
+      "span",
+      { class: "result" },
+      result + (why ? `: ${why}${status}` : ""),
+      ended && element("span", { class: "took" }, ` · ${seconds((ended - started) / 1000)}`),
+      attempt.error && element("small", { class: "error-text", title: attempt.error }, attempt.error),
+    ),
+  );
+}
+
+function countDown() {
+  const now = Date.now();
+  for (const { nextAt, countdown, card } of cards.values()) {
+    const waits = nextAt !== null && card.dataset.state === "waiting";
+    countdown.hidden = !waits;
+    if (!waits) continue;
+    const left = Math.ceil((nextAt - now) / 1000);
+    const text = left > 0 ? words("next", { time: left >= 90 ? `${Math.round(left / 60)} min` : `${left} s` }) : words("soon");
+    if (countdown.textContent !== text) countdown.textContent = text;
+  }
+}
+
+setInterval(countDown, 250);

@@ -1,0 +1,239 @@
+// Every word of the page, in Dutch and English.
+
+const NL = {
+  title: "Antwoord – telefoon",
+  skip: "Naar het invoerveld",
+  phones: "Telefoons",
+  unknownNumber: "Een onbekend nummer",
+  add: "Nummer toevoegen",
+  badNumber: "Dat is geen telefoonnummer. Schrijf het zoals +31612345678.",
+  close: "Sluiten",
+  showPeople: "Telefoons tonen",
+  showDrawer: "Storingen en taken tonen",
+  language: "Taal van deze pagina",
+  as: "als {name}",
+  typing: "typt…",
+  phoneOf: "Gesprek van {name}",
+  suggestions: "Voorbeeldvragen",
+  attach: "Een foto sturen",
+  compose: "Bericht",
+  send: "Versturen",
+  notSent: "Het bericht kon niet worden verstuurd. Draait de omgeving nog?",
+  begin: "Stel een vraag over het personeelshandboek, in het Nederlands of Engels.",
+  today: "Vandaag",
+  yesterday: "Gisteren",
+  unread: "{count} nieuw",
+  newAnswer: "Antwoord aan {name}: {text}",
+  photo: "Foto",
+  source: "Bron",
+  status: { sent: "Verzonden", delivered: "Afgeleverd", read: "Gelezen", failed: "Niet aangekomen" },
+  behind: "Achter de schermen",
+  faults: "Storingen",
+  jobs: "Taken",
+  noJobs: "Nog geen taken. Stuur een bericht.",
+  jobsAway: "De taken zijn nu niet te lezen; de database is weg.",
+  offline: "Geen verbinding met de omgeving. Ik probeer het opnieuw…",
+  fault: {
+    twilio_timeout: ["Twilio antwoordt niet", "Het versturen krijgt geen antwoord"],
+    twilio_drop: ["Twilio verbreekt na aannemen", "Het bericht gaat door, het antwoord niet"],
+    twilio_refuse: ["Twilio weigert (400)", "Opnieuw proberen helpt niet"],
+    model_throttle: ["Model heeft het te druk (429)", "Vraagt om 5 seconden wachten"],
+    model_down: ["Model ligt plat (503)", "Antwoorden en zoeken mislukken"],
+    model_slow: ["Model is traag", "Elk antwoord duurt 12 seconden langer"],
+    content_filter: ["Inhoudsfilter", "Het model weigert elke vraag"],
+  },
+  kill: ["Host hard stoppen", "Midden in het werk, zonder waarschuwing"],
+  killButton: "Stop",
+  killed: "Gestopt",
+  type: {
+    autoreply: "Vraag beantwoorden",
+    send_message: "Bericht versturen",
+    embed_record: "Document verwerken",
+    suggest: "Voorstel maken",
+    import_people: "Mensen importeren",
+    deliver_event: "Gebeurtenis doorgeven",
+  },
+  state: {
+    pending: "In de wachtrij",
+    waiting: "Wacht op nieuwe poging",
+    processing: "Bezig",
+    done: "Klaar",
+    failed: "Mislukt",
+    held: "Vastgehouden",
+  },
+  attempts: "poging {number} van {max}",
+  next: "Volgende poging over {time}",
+  soon: "Volgende poging nu",
+  earlier: "{count} eerdere pogingen",
+  running: "loopt nog",
+  outcome: {
+    done: "Gelukt", completed: "Gelukt", complete: "Gelukt", retry: "Mislukt, later opnieuw", retried: "Mislukt, later opnieuw",
+    failed: "Mislukt", buried: "Mislukt, geen pogingen meer", bury: "Mislukt, geen pogingen meer", snoozed: "Wacht even",
+    snooze: "Wacht even", continued: "Gaat verder", continue: "Gaat verder", rescued: "Afgebroken, opnieuw opgepakt",
+    crashed: "Afgebroken, opnieuw opgepakt", lost: "Afgebroken, opnieuw opgepakt", returned: "Teruggegeven",
+    given_back: "Teruggegeven", held: "Vastgehouden", joined: "Samengevoegd",
+  },
+  error: {
+    timeout: "geen antwoord op tijd", dropped: "verbinding verbroken", connect: "geen verbinding", throttled: "te druk",
+    unavailable: "dienst niet beschikbaar", credential: "sleutel geweigerd", content_filter: "geweigerd door het inhoudsfilter",
+    rejected: "geweigerd", broken_answer: "antwoord onleesbaar", database: "database weg", unexpected: "onverwachte fout",
+    no_text: "antwoord zonder tekst", held: "onzeker of het verstuurd is", ambiguous: "onzeker of het verstuurd is",
+  },
+  questions: [
+    "Hoeveel vakantie-uren heb ik als ik fulltime werk?",
+    "Hoe laat moet ik bellen als ik ziek ben?",
+    "Hoeveel dagen per week mag ik thuiswerken?",
+    "Wat voor weer wordt het morgen?",
+  ],
+};
+
+const EN = {
+  title: "Antwoord – phone",
+  skip: "Go to the message field",
+  phones: "Phones",
+  unknownNumber: "An unknown number",
+  add: "Add number",
+  badNumber: "That is no phone number. Write it like +31612345678.",
+  close: "Close",
+  showPeople: "Show phones",
+  showDrawer: "Show faults and jobs",
+  language: "Language of this page",
+  as: "as {name}",
+  typing: "typing…",
+  phoneOf: "Conversation of {name}",
+  suggestions: "Suggested questions",
+  attach: "Send a photo",
+  compose: "Message",
+  send: "Send",
+  notSent: "The message could not be sent. Is everything still running?",
+  begin: "Ask a question about the employee handbook, in Dutch or English.",
+  today: "Today",
+  yesterday: "Yesterday",
+  unread: "{count} new",
+  newAnswer: "Answer to {name}: {text}",
+  photo: "Photo",
+  source: "Source",
+  status: { sent: "Sent", delivered: "Delivered", read: "Read", failed: "Not delivered" },
+  behind: "Behind the scenes",
+  faults: "Faults",
+  jobs: "Jobs",
+  noJobs: "No jobs yet. Send a message.",
+  jobsAway: "The jobs cannot be read now; the database is away.",
+  offline: "No connection. Trying again…",
+  fault: {
+    twilio_timeout: ["Twilio times out", "Sending gets no answer"],
+    twilio_drop: ["Twilio drops the line after accepting", "The message goes out, the answer is lost"],
+    twilio_refuse: ["Twilio refuses (400)", "Trying again does not help"],
+    model_throttle: ["Model throttles (429)", "Asks to wait 5 seconds"],
+    model_down: ["Model is down (503)", "Answers and search fail"],
+    model_slow: ["Model is slow", "Each answer takes 12 seconds longer"],
+    content_filter: ["Content filter", "The model refuses every question"],
+  },
+  kill: ["Kill the host", "In the middle of its work, without warning"],
+  killButton: "Kill",
+  killed: "Killed",
+  type: {
+    autoreply: "Answer a question",
+    send_message: "Send a message",
+    embed_record: "Process a document",
+    suggest: "Make a suggestion",
+    import_people: "Import people",
+    deliver_event: "Deliver an event",
+  },
+  state: {
+    pending: "Queued",
+    waiting: "Waiting to try again",
+    processing: "Running",
+    done: "Done",
+    failed: "Failed",
+    held: "Held",
+  },
+  attempts: "attempt {number} of {max}",
+  next: "Next try in {time}",
+  soon: "Next try now",
+  earlier: "{count} earlier attempts",
+  running: "still running",
+  outcome: {
+    done: "Succeeded", completed: "Succeeded", complete: "Succeeded", retry: "Failed, again later", retried: "Failed, again later",
+    failed: "Failed", buried: "Failed, no attempts left", bury: "Failed, no attempts left", snoozed: "Waits a moment",
+    snooze: "Waits a moment", continued: "Goes on", continue: "Goes on", rescued: "Broken off, taken up again",
+    crashed: "Broken off, taken up again", lost: "Broken off, taken up again", returned: "Given back",
+    given_back: "Given back", held: "Held", joined: "Joined",
+  },
+  error: {
+    timeout: "no answer in time", dropped: "connection dropped", connect: "no connection", throttled: "too busy",
+    unavailable: "service unavailable", credential: "key refused", content_filter: "stopped by the content filter",
+    rejected: "refused", broken_answer: "unreadable answer", database: "database away", unexpected: "unexpected error",
+    no_text: "answer without text", held: "unsure whether it was sent", ambiguous: "unsure whether it was sent",
+  },
+  questions: [
+    "When is my holiday allowance paid?",
+    "How does the bike plan work?",
+    "Can I go to the dentist during working hours?",
+    "Which film should I watch tonight?",
+  ],
+};
+
+const CATALOGUES = { nl: NL, en: EN };
+const KEY = "antwoord-phone-language";
+
+let language = remembered() || (navigator.language.startsWith("nl") ? "nl" : "en");
+
+function remembered() {
+  try {
+    const kept = localStorage.getItem(KEY);
+    return kept in CATALOGUES ? kept : null;
+  } catch {
+    return null; // storage may be forbidden; the page works without it
+  }
+}
+
+export function currentLanguage() {
+  return language;
+}
+
+export function setLanguage(chosen) {
+  language = chosen;
+  try {
+    localStorage.setItem(KEY, chosen);
+  } catch {
+    // see above
+  }
+}
+
+/** The words for a key, in the page's language; `{name}` is filled from `values`. */
+export function words(key, values = {}) {
+  return CATALOGUES[language][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+}
+
+/** A list or table of words. */
+export function wordsOf(key) {
+  return CATALOGUES[language][key];
+}
+
+/** One word of a table; what the table does not know is shown as it is. */
+export function wordIn(table, key) {
+  return CATALOGUES[language][table][key] ?? String(key);
+}
+
+/** Suggested questions in a person's language, then the other's first two. */
+export function suggestions(personLanguage) {
+  const first = personLanguage in CATALOGUES ? personLanguage : "nl";
+  const other = first === "nl" ? "en" : "nl";
+  return [
+    ...CATALOGUES[first].questions.map((text) => ({ text, language: first })),
+    ...CATALOGUES[other].questions.slice(0, 2).map((text) => ({ text, language: other })),
+  ];
+}
+
+export function seconds(value) {
+  if (value >= 90) return `${Math.round(value / 60)} min`;
+  const digits = value < 10 ? 1 : 0;
+  return `${value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits })} s`;
+}
+
+export function clock(date, withSeconds = false) {
+  const shape = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  if (withSeconds) shape.second = "2-digit";
+  return date.toLocaleTimeString(language, shape);
+}

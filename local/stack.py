@@ -1,0 +1,105 @@
+"""Everything that a developer's machine needs beside the host: a database, and a stand-in for each service without settings.
+
+What the environment already names is used as it is: a real Azure OpenAI or Twilio takes its stand-in's place, one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from local.phone.people import Person
+from local.phone.server import phone_routes
+from local.postgres import EmbeddedPostgres
+from local.standins.azure_openai import OpenAIStandIn
+from local.standins.twilio import ACCOUNT_SID, WHATSAPP_FROM, TwilioStandIn
+
+CHAT, EMBEDDING = "standin-chat", "standin-embedding"
+
+
+class Stack:
+    """A context manager; `environment` is what the host and the command then run with."""
+
+    def __init__(
+        self, folder: Path, given: Mapping[str, str], *, host_url: str, phone_port: int = 0, model_seconds: float = 0.0
+    ) -> None:
+        self.environment = {name: value for name, value in given.items() if value.strip()}
+        self.postgres: EmbeddedPostgres | None = None
+        self.openai: OpenAIStandIn | None = None
+        self.twilio: TwilioStandIn | None = None
+        self._folder = folder
+        self._host_url = host_url
+        self._phone_port = phone_port
+        self._model_seconds = model_seconds
+        self._closing = contextlib.ExitStack()
+
+    @property
+    def has_phone(self) -> bool:
+        """Whether messages come from the phone page: with a real Twilio they come from real phones."""
+        return self.twilio is not None
+
+    def open(
+        self,
+        people: Sequence[Person] = (),
+        jobs: Callable[[], list[dict[str, Any]]] | None = None,
+        kill_host: Callable[[], None] | None = None,
+    ) -> Self:
+        """Start what is missing. Raises UserError when a port is in use."""
+        if "DATABASE_URL" not in self.environment:
+            self._open_postgres()
+        if "AZURE_OPENAI_ENDPOINT" not in self.environment:
+            self._open_openai()
+        if not {"TWILIO_ACCOUNT_SID", "TWILIO_API_BASE_URL"} & self.environment.keys():
+            self._open_twilio(people, jobs, kill_host)
+        return self
+
+    def _open_postgres(self) -> None:
+        self.postgres = EmbeddedPostgres(self._folder / "postgres")
+        self._closing.callback(self.postgres.close)
+        self.environment["DATABASE_URL"] = self.postgres.create("antwoord")
+
+    def _open_openai(self) -> None:
+        self.openai = self._closing.enter_context(OpenAIStandIn(model_seconds=self._model_seconds))
+        self.environment |= {
+            "AZURE_OPENAI_ENDPOINT": self.openai.url,
+            "AZURE_OPENAI_API_KEY": "standin",
+            "AZURE_OPENAI_CHAT_DEPLOYMENT": CHAT,
+            "AZURE_OPENAI_EMBEDDING_DEPLOYMENT": EMBEDDING,
+        }
+
+    def _open_twilio(
+        self,
+        people: Sequence[Person],
+        jobs: Callable[[], list[dict[str, Any]]] | None,
+        kill_host: Callable[[], None] | None,
+    ) -> None:
+        token = secrets.token_hex(16)
+        twilio = TwilioStandIn(
+            auth_token=token, webhook_url=f"{self._host_url}/api/twilio/inbound", port=self._phone_port
+        )
+        twilio.add_routes(phone_routes(twilio, self.openai, people, jobs, kill_host))
+        self.twilio = self._closing.enter_context(twilio)
+        self.environment |= {
+            "TWILIO_API_BASE_URL": twilio.url,
+            "TWILIO_ACCOUNT_SID": ACCOUNT_SID,
+            "TWILIO_AUTH_TOKEN": token,
+            "TWILIO_WHATSAPP_FROM": WHATSAPP_FROM,
+            "PUBLIC_BASE_URL": self._host_url,
+        }
+        self.environment.setdefault("UNKNOWN_SENDERS", "answer")
+
+    def close(self) -> None:
+        """Stop everything that was started here."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
