@@ -14,6 +14,8 @@ from psycopg import sql
 DISPOSABLE = ("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET synchronous_commit = off",
               "ALTER SYSTEM SET full_page_writes = off")  # fmt: skip
 
+HAS_DATABASE = "SELECT FROM pg_database WHERE datname = %(name)s"
+
 
 class EmbeddedPostgres:
     """One cluster in a folder of its own, reachable by a unix socket; stopped by the last process that uses it."""
@@ -35,7 +37,7 @@ class EmbeddedPostgres:
     def create(self, database: str, *, template: str | None = None) -> str:
         """Create a database if it is not there yet and return its URL."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            found = connection.execute("SELECT FROM pg_database WHERE datname = %(name)s", {"name": database}).fetchone()
+            found = connection.execute(HAS_DATABASE, {"name": database}).fetchone()
             if found is None:
                 statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database))
                 if template:

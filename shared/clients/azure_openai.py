@@ -166,8 +166,7 @@ def _open(settings: Settings) -> openai.OpenAI:
         api_key=settings.azure_openai_api_key or token_provider(_TOKEN_SCOPE),
         max_retries=0,
         timeout=timeout,
-        # No trust_env: a .netrc must not put its password in the place of our key.
-        http_client=httpx2.Client(transport=DeadlineTransport(), timeout=timeout, trust_env=False),
+        http_client=httpx2.Client(transport=DeadlineTransport(), timeout=timeout),
     )
 
 

@@ -20,7 +20,6 @@ def connections(call_seconds: float) -> httpx2.Client:
     return httpx2.Client(
         transport=DeadlineTransport(keep_alive=False, call_seconds=call_seconds),
         timeout=httpx2.Timeout(call_seconds, connect=_CONNECT_SECONDS),
-        trust_env=False,  # a .netrc must not put its password in the place of our token
     )
 
 

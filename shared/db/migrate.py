@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from psycopg import sql
 
 from shared.db.pool import Conn, one
 from shared.errors import UserError
@@ -30,10 +29,21 @@ NEWEST = "SELECT max(version) FROM schema_migrations"
 RECORD = "INSERT INTO schema_migrations (version, name, checksum) VALUES (%(version)s, %(name)s, %(checksum)s)"
 HAS_VECTOR = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector')"
 CREATE_VECTOR = "CREATE EXTENSION IF NOT EXISTS vector"
-WHO_AND_WHERE = "SELECT current_user::text, current_database()::text"
 
 # The webhook's single statement must not hang longer than this; what may take longer says so with SET LOCAL.
-ROLE_LIMITS = {"statement_timeout": "3s", "idle_in_transaction_session_timeout": "15s", "jit": "off"}
+LIMIT_ROLE = """
+    DO $limits$
+    DECLARE
+        setting text;
+    BEGIN
+        FOREACH setting IN ARRAY ARRAY[
+            'statement_timeout = ''3s''', 'idle_in_transaction_session_timeout = ''15s''', 'jit = off'
+        ] LOOP
+            EXECUTE format('ALTER ROLE %I IN DATABASE %I SET ', current_user, current_database()) || setting;
+        END LOOP;
+    END
+    $limits$
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +141,4 @@ def _ensure_vector(connection: Conn) -> None:
 
 def limit_role(connection: Conn) -> None:
     """Give this user its limits in this database; they hold for new connections."""
-    row = one(connection, WHO_AND_WHERE)
-    assert row is not None
-    for name, value in ROLE_LIMITS.items():
-        connection.execute(
-            sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}").format(
-                sql.Identifier(row[0]), sql.Identifier(row[1]), sql.Identifier(name), sql.Literal(value)
-            )
-        )
+    connection.execute(LIMIT_ROLE)

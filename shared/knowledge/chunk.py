@@ -8,12 +8,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from semantic_text_splitter import TextSplitter
+# Both load where they are first used: every process imports this module, and few of them cut a document.
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from semantic_text_splitter import TextSplitter
 
 CHUNK_CHARACTERS = 1200  # about 300 tokens of Dutch or English
-HEADING_CHARACTERS = 200
+HEADING_CHARACTERS = 400  # a question as a heading may be long; what is longer is text
 # The splitter's time grows with the square of the text that it is given when that has no bounds in it.
 SLAB_CHARACTERS = 20_000
 PATH_SEPARATOR = " › "
@@ -121,12 +124,16 @@ def _is_heading(content: str) -> bool:
 
 @functools.cache
 def _blocks() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
     # Only the blocks are needed; references would be taken out of the text, and inline parsing is most of the time.
     return MarkdownIt("commonmark").disable(["inline", "reference"])
 
 
 @functools.cache
 def _inline() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
     return MarkdownIt("commonmark")
 
 
@@ -150,6 +157,8 @@ def _paths(headings: list[_Heading]) -> Iterator[tuple[str, ...]]:
 
 @functools.cache
 def _splitter() -> TextSplitter:
+    from semantic_text_splitter import TextSplitter
+
     return TextSplitter(CHUNK_CHARACTERS)
 
 

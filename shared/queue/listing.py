@@ -38,7 +38,10 @@ JOB_COUNTS = """
         max(extract(epoch FROM now() - next_run_at)) FILTER (WHERE status = 'pending' AND next_run_at <= now())::float8
     FROM ai_jobs WHERE closed_at IS NULL GROUP BY type, status ORDER BY type, status
 """
-RESTING = "SELECT type, extract(epoch FROM resting_until - now())::float8, resting_reason FROM job_types WHERE resting_until IS NOT NULL"
+RESTING = """
+    SELECT type, extract(epoch FROM resting_until - now())::float8, resting_reason
+    FROM job_types WHERE resting_until IS NOT NULL
+"""
 
 
 @dataclass(frozen=True, slots=True)

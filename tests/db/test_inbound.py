@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -19,10 +18,10 @@ ACTIVE = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing')
 
 
 @pytest.fixture
-def world(database: Database) -> Iterator[World]:
+def world(database: Database) -> World:
     world = World(database, SETTLE_SECONDS="1.5")
     world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, people CASCADE")
-    yield world
+    return world
 
 
 def test_a_message_makes_a_conversation_and_a_job_that_settles(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -41,8 +41,7 @@ class Bench:
 
     def add(self, **changes: Any) -> UUID:
         with self.database.connection() as connection:
-            job = store.enqueue(connection, {"type": TYPE} | changes)
-        return job
+            return store.enqueue(connection, {"type": TYPE} | changes)
 
     def row(self, job: UUID) -> dict[str, Any]:
         with self.database.connection() as connection, connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
@@ -69,11 +68,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database: Database) -> Iterator[Bench]:
+def bench(database: Database) -> Bench:
     with database.connection() as connection:
         connection.execute("TRUNCATE ai_jobs, job_attempts, conversations, messages CASCADE")
         connection.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
-    yield Bench(database)
+    return Bench(database)
 
 
 def fails(error: Exception) -> Callable[[Job, Lease], Verdict]:
@@ -274,7 +273,9 @@ def test_a_running_job_is_renewed(bench: Bench) -> None:
 
 
 def test_a_job_that_runs_too_long_is_no_longer_renewed(bench: Bench) -> None:
-    worker = Worker(bench.database, {TYPE: bench.type}, bench.delays.append, Limits(lease_seconds=1, job_max_seconds=0.1))
+    worker = Worker(
+        bench.database, {TYPE: bench.type}, bench.delays.append, Limits(lease_seconds=1, job_max_seconds=0.1)
+    )
     job = bench.add()
 
     def work(claimed: Job, lease: Lease) -> Verdict:

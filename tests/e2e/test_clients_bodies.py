@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 
 import httpx2
@@ -20,7 +21,7 @@ SHORT = 0.2
 
 def test_the_body_is_read_within_the_limits_of_its_own_call() -> None:
     with faulty(drips(b"x", 0.02, at_once=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")) as server:
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20)
         with deadline(SHORT), client.stream("GET", server.url) as response:
             pass
         with takes(SHORT, SHORT + 1):
@@ -34,7 +35,7 @@ def test_the_body_is_read_within_the_limits_of_its_own_call() -> None:
 
 def test_a_body_at_and_over_the_limit() -> None:
     with faulty(replies(answer(200, b"x" * 1000), answer(200, b"x" * 1001))) as server:
-        client = httpx2.Client(transport=DeadlineTransport(body_limit=1000, ssl_context=plain()), trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(body_limit=1000, ssl_context=plain()))
         assert len(client.get(server.url).content) == 1000
         with pytest.raises(ResponseTooLarge, match="1000 bytes") as caught:
             client.get(server.url)
@@ -62,12 +63,16 @@ def test_a_compressed_body_is_limited_by_what_it_unpacks_to() -> None:
         answer(200, bomb, Content_Encoding="GZIP"),
     )
     with faulty(plans) as server:
-        client = httpx2.Client(transport=DeadlineTransport(body_limit=100_000, ssl_context=plain()), trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(body_limit=100_000, ssl_context=plain()))
         assert client.get(server.url).content == small
         assert client.get(server.url).content == small
+        tracemalloc.start()
         with pytest.raises(ResponseTooLarge):
             client.get(server.url)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
     assert len(bomb) < 100_000
+    assert peak < 2_000_000
 
 
 @pytest.mark.parametrize("body", [b"this is no gzip", gzip.compress(b"hello")[:-4]])

@@ -59,7 +59,7 @@ def test_an_answer_over_tls(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
 def test_the_default_context_trusts_no_stranger(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     with faulty(replies(answer(200, b"hello")), tls=tls[0]) as server:
         with (
-            httpx2.Client(transport=DeadlineTransport(), trust_env=False) as client,
+            httpx2.Client(transport=DeadlineTransport()) as client,
             pytest.raises(httpx2.ConnectError, match="certificate"),
         ):
             client.get(server.url)
@@ -131,7 +131,7 @@ def test_a_slow_answer_cannot_stretch_the_call(plan: Plan) -> None:
 
 def test_a_server_that_does_not_read_cannot_stretch_the_call() -> None:
     with faulty(deaf) as server, takes(SHORT, SHORT + 1):
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20)
         with pytest.raises(httpx2.WriteTimeout) as caught, deadline(SHORT):
             client.post(server.url, content=LARGE)
     assert classify(caught.value, idempotent=False).kind is FailureKind.AMBIGUOUS
@@ -144,7 +144,7 @@ def test_a_server_that_reads_slowly_cannot_stretch_the_call() -> None:
             visit.connection.recv(100_000)
 
     with faulty(sips) as server, takes(SHORT, SHORT + 1):
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20, trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), timeout=20)
         with pytest.raises(httpx2.WriteTimeout), deadline(SHORT):
             client.post(server.url, content=LARGE)
 
@@ -191,7 +191,7 @@ def test_limits_hold_without_a_deadline_and_the_earlier_of_two_wins() -> None:
     with faulty(silent) as server:
         transport = DeadlineTransport(call_seconds=SHORT, ssl_context=plain())
         with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout):
-            httpx2.Client(transport=transport, timeout=20, trust_env=False).get(server.url)
+            httpx2.Client(transport=transport, timeout=20).get(server.url)
         with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout), deadline(SHORT), deadline(20):
             get(server.url)
         with takes(SHORT, SHORT + 1), pytest.raises(httpx2.ReadTimeout), deadline(20):
@@ -202,7 +202,7 @@ def test_keep_alive_and_a_connection_for_each_call() -> None:
     for keep_alive, connections in ((True, 1), (False, 3)):
         with faulty(replies(answer(200, b"hello"))) as server:
             transport = DeadlineTransport(keep_alive=keep_alive, ssl_context=plain())
-            with httpx2.Client(transport=transport, trust_env=False) as client:
+            with httpx2.Client(transport=transport) as client:
                 for _ in range(3):
                     with deadline(5):
                         client.get(server.url)
@@ -213,7 +213,7 @@ def test_keep_alive_and_a_connection_for_each_call() -> None:
 
 def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
     with faulty(reply_and_close(answer(200, b"one")), replies(answer(200, b"two"))) as server:
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()))
         assert client.get(server.url).content == b"one"
         eventually(lambda: server.left == 1)
         assert client.get(server.url).content == b"two"
@@ -242,7 +242,7 @@ def test_too_late_after_a_slow_handshake(tls: tuple[ssl.SSLContext, ssl.SSLConte
 
 def test_too_late_on_a_kept_connection() -> None:
     with faulty(replies(answer(200, b"hello"))) as server:
-        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()), trust_env=False)
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()))
         with deadline(5, not_after=boot_clock() + 5) as call:
             client.get(server.url)
         assert call.started

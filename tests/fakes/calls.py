@@ -21,7 +21,7 @@ def takes(at_least: float, at_most: float) -> Iterator[None]:
 
 def get(url: str, *, body_limit: int = 1000, keep_alive: bool = False, trust: ssl.SSLContext | None = None) -> bytes:
     transport = DeadlineTransport(body_limit=body_limit, keep_alive=keep_alive, ssl_context=trust or plain())
-    with httpx2.Client(transport=transport, timeout=20, trust_env=False) as client:
+    with httpx2.Client(transport=transport, timeout=20) as client:
         return client.get(url).content
 
 

@@ -3,20 +3,23 @@
 import { byId, element, icon } from "./dom.js";
 import { clock, currentLanguage, wordIn, words } from "./words.js";
 
-const NEAR_THE_END = 80; // pixels from the bottom within which a new message scrolls the log
+const NEAR_THE_END = 80; // pixels from the bottom: who reads there wants to see what is new
 
-/** Draw a person's whole conversation. */
-export function drawConversation(person, messages, isTyping) {
+let follows = true; // whether the log stays at its end; scrolling up ends that
+let lastTop = 0;
+
+/** Draw a whole conversation. */
+export function drawConversation(messages, isTyping) {
   const log = byId("log");
   log.replaceChildren();
-  log.setAttribute("aria-label", words("phoneOf", { name: person.name }));
-  if (!messages.length) log.append(element("li", { class: "begin" }, words("begin")));
+  if (!messages.length) log.append(element("div", { class: "begin" }, words("begin")));
   let before = null;
   for (const message of messages) {
     appendBubble(log, message, before);
     before = message;
   }
   if (isTyping) log.append(typingBubble());
+  follows = true;
   log.scrollTop = log.scrollHeight;
 }
 
@@ -28,42 +31,54 @@ export function showMessage(message, before) {
     setStatus(present, message);
     return;
   }
-  const atTheEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_THE_END;
   log.querySelector(".begin")?.remove();
   if (!message.mine) hideTyping();
   const typing = log.querySelector(".typing");
   appendBubble(log, message, before);
   if (typing) log.append(typing);
-  if (atTheEnd || message.mine) scrollDown();
+  if (follows || message.mine) scrollDown();
 }
 
 export function showTyping() {
   const log = byId("log");
   if (log.querySelector(".typing")) return;
-  const atTheEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_THE_END;
   log.append(typingBubble());
-  if (atTheEnd) scrollDown();
+  if (follows) scrollDown();
 }
 
 export function hideTyping() {
   byId("log").querySelector(".typing")?.remove();
 }
 
+/** Keep the end in sight while the log changes its size (a keyboard, a window). */
+export function followTheEnd() {
+  const log = byId("log");
+  log.addEventListener("scroll", () => {
+    if (log.scrollTop < lastTop - 2) follows = false;
+    if (log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_THE_END) follows = true;
+    lastTop = log.scrollTop;
+  });
+  new ResizeObserver(() => {
+    if (follows) log.scrollTop = log.scrollHeight;
+  }).observe(log);
+}
+
 function scrollDown() {
   const log = byId("log");
+  follows = true;
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   log.scrollTo({ top: log.scrollHeight, behavior: calm ? "auto" : "smooth" });
 }
 
 function appendBubble(log, message, before) {
   const day = dayOf(message);
-  if (!before || dayOf(before) !== day) log.append(element("li", { class: "day" }, element("span", {}, day)));
+  if (!before || dayOf(before) !== day) log.append(element("div", { class: "day" }, element("span", {}, day)));
   const first = !before || before.mine !== message.mine || dayOf(before) !== day;
   log.append(bubble(message, first));
 }
 
 function bubble(message, first) {
-  const made = element("li", {
+  const made = element("div", {
     class: `message ${message.mine ? "mine" : "theirs"}${first ? " first" : ""}${message.photo ? " photo" : ""}`,
     "data-testid": "message",
     "data-sid": message.sid,
@@ -115,7 +130,7 @@ function textOf(message) {
 
 function typingBubble() {
   return element(
-    "li",
+    "div",
     { class: "message theirs first typing", "data-testid": "typing" },
     element("div", { class: "bubble" }, element("i"), element("i"), element("i"), element("span", { class: "unseen" }, words("typing"))),
   );

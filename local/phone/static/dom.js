@@ -7,9 +7,12 @@ export function element(tag, attributes = {}, ...children) {
     if (value === null || value === false) continue;
     made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== false));
+  made.append(...present(children));
   return made;
 }
+
+/** The children without those that are left out. */
+export const present = (children) => children.filter((child) => child !== null && child !== false);
 
 /** One of the page's icons. */
 export function icon(name, className = "") {

@@ -1,6 +1,6 @@
 // The drawer: switches for faults, and the jobs with their attempts as they happen.
 
-import { byId, element, post } from "./dom.js";
+import { byId, element, post, present } from "./dom.js";
 import { clock, seconds, wordIn, words, wordsOf } from "./words.js";
 
 const ATTEMPTS_SHOWN = 6;
@@ -132,7 +132,7 @@ function fillCard(entry, job, nameOf) {
   entry.countdown = element("p", { class: "countdown", hidden: true });
   const tries = job.attempts_list.slice(-ATTEMPTS_SHOWN);
   const left = job.attempts_list.length - tries.length;
-  card.replaceChildren(
+  const parts = [
     element(
       "div",
       { class: "job-head" },
@@ -144,7 +144,8 @@ function fillCard(entry, job, nameOf) {
     element("ol", { class: "tries" }, ...tries.map(attemptLine)),
     entry.countdown,
     reason(job, state),
-  );
+  ];
+  card.replaceChildren(...present(parts));
 }
 
 /** Why a job is over, in the error's own words; an attempt's own error is not said twice. */

@@ -1,8 +1,10 @@
 // The page: what the server tells, who holds the phone, and what they type.
 
-import { drawConversation, hideTyping, showMessage, showTyping } from "./chat.js";
+import { drawConversation, followTheEnd, hideTyping, showMessage, showTyping } from "./chat.js";
 import { byId, element, post } from "./dom.js";
 import { drawSwitches, forgetJobs, showFaults, showJobs } from "./drawer.js";
+import { closePanels, listenToPanels } from "./panels.js";
+import { drawTabs, listenToPeople } from "./people.js";
 import { clock, currentLanguage, setLanguage, suggestions, words } from "./words.js";
 
 const IS_ON_THE_PHONE = new Set(["sent", "delivered", "read"]); // what is only queued, or failed, never came
@@ -43,7 +45,7 @@ const HEARS = {
   },
   people(event) {
     state.people = event.people;
-    drawTabs();
+    drawPeople();
   },
   message({ message }) {
     const before = messagesOf(message.phone).at(-1) ?? null;
@@ -52,7 +54,7 @@ const HEARS = {
     if (!message.mine) state.typingUntil.delete(message.phone);
     if (!state.people.some((person) => person.phone === message.phone)) {
       state.people.push(personOf(message.phone));
-      drawTabs();
+      drawPeople();
     }
     if (message.phone === state.phone) showMessage(message, before);
     if (!message.mine && !known) announce(message);
@@ -87,7 +89,7 @@ function announce(message) {
   byId("live").textContent = words("newAnswer", { name: nameOf(message.phone), text: message.body });
   if (message.phone !== state.phone) {
     state.unread.set(message.phone, (state.unread.get(message.phone) ?? 0) + 1);
-    drawTabs();
+    drawPeople();
   }
 }
 
@@ -123,7 +125,7 @@ function drawAll() {
   for (const button of byId("languages").children) {
     button.setAttribute("aria-pressed", String(button.dataset.language === currentLanguage()));
   }
-  drawTabs();
+  drawPeople();
   drawPhone();
   drawSwitches(state.switches, state.on, state.canKill);
   forgetJobs();
@@ -137,7 +139,6 @@ function label(button, key) {
 
 function drawPhone() {
   const person = personOf(state.phone);
-  drawConversation(person, messagesOf(state.phone), isTyping(state.phone));
   byId("log").setAttribute("aria-labelledby", `tab-${person.phone}`);
   byId("chips").replaceChildren(
     ...suggestions(person.language).map(({ text, language }) => {
@@ -147,6 +148,7 @@ function drawPhone() {
     }),
   );
   byId("chips").scrollLeft = 0;
+  drawConversation(messagesOf(state.phone), isTyping(state.phone));
   drawPresence();
 }
 
@@ -159,38 +161,7 @@ function drawPresence() {
   place.classList.toggle("is-typing", typing);
 }
 
-function drawTabs() {
-  const focused = document.activeElement?.id;
-  byId("tabs").replaceChildren(...state.people.map(tab));
-  if (focused?.startsWith("tab-")) byId(focused)?.focus();
-  byId("people-dot").hidden = ![...state.unread.values()].some((count) => count > 0);
-}
-
-function tab(person) {
-  const chosen = person.phone === state.phone;
-  const count = state.unread.get(person.phone) ?? 0;
-  const unknown = person.name === person.phone;
-  const made = element(
-    "button",
-    {
-      type: "button", role: "tab", class: "tab", id: `tab-${person.phone}`, "aria-selected": String(chosen),
-      "aria-controls": "log", tabindex: chosen ? "0" : "-1", "data-testid": "person", "data-phone": person.phone,
-    },
-    element("span", { class: `avatar hue-${hueOf(person.phone)}`, "aria-hidden": "true" }, unknown ? "?" : initialsOf(person.name)),
-    element("span", { class: "tab-text" }, element("b", {}, person.name), unknown ? null : element("small", {}, person.phone)),
-    count > 0 && element("span", { class: "count", title: words("unread", { count }) }, String(count)),
-  );
-  made.addEventListener("click", () => choose(person.phone));
-  return made;
-}
-
-/** The first and the last capital: "Bram de Wit" gives BW. */
-function initialsOf(name) {
-  const capitals = name.split(" ").map((part) => part[0] ?? "").filter((letter) => /\p{Lu}/u.test(letter));
-  return capitals.length > 1 ? capitals[0] + capitals.at(-1) : (capitals[0] ?? "?");
-}
-
-const hueOf = (phone) => [...phone].reduce((sum, digit) => sum + digit.charCodeAt(0), 0) % 6;
+const drawPeople = () => drawTabs(state.people, state.phone, state.unread, choose);
 
 function choose(phone) {
   state.phone = phone;
@@ -200,7 +171,7 @@ function choose(phone) {
   } catch {
     // storage may be forbidden; then a reload shows the first phone
   }
-  drawTabs();
+  drawPeople();
   drawPhone();
   closePanels();
 }
@@ -247,24 +218,6 @@ function fit() {
   byId("compose").classList.toggle("is-empty", !field.value.trim());
 }
 
-function openPanel(id) {
-  closePanels();
-  byId(id).classList.add("is-open");
-  byId(`show-${id}`).setAttribute("aria-expanded", "true");
-  byId("veil").hidden = false;
-  byId(id).querySelector("[data-close]").focus();
-}
-
-function closePanels() {
-  for (const id of ["people", "drawer"]) {
-    if (!byId(id).classList.contains("is-open")) continue;
-    byId(id).classList.remove("is-open");
-    byId(`show-${id}`).setAttribute("aria-expanded", "false");
-    byId(`show-${id}`).focus();
-  }
-  byId("veil").hidden = true;
-}
-
 byId("compose").addEventListener("submit", (event) => {
   event.preventDefault();
   sendTyped();
@@ -283,35 +236,9 @@ byId("languages").addEventListener("click", ({ target }) => {
   setLanguage(target.dataset.language);
   drawAll();
 });
-byId("tabs").addEventListener("keydown", (event) => {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const tabs = [...byId("tabs").children];
-  const at = tabs.indexOf(document.activeElement);
-  if (step) tabs[(at + step + tabs.length) % tabs.length]?.focus();
-  else if (event.key === "Home") tabs[0]?.focus();
-  else if (event.key === "End") tabs.at(-1)?.focus();
-  else return;
-  event.preventDefault();
-});
-byId("add").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const field = byId("new-number");
-  byId("add-problem").textContent = "";
-  try {
-    const { phone } = await post("/phone/people", { phone: field.value });
-    field.value = "";
-    choose(phone);
-  } catch {
-    byId("add-problem").textContent = words("badNumber");
-  }
-});
-byId("show-people").addEventListener("click", () => openPanel("people"));
-byId("show-drawer").addEventListener("click", () => openPanel("drawer"));
-byId("veil").addEventListener("click", closePanels);
-for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", closePanels);
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") closePanels();
-});
+byId("chips").addEventListener("wheel", (event) => {
+  if (event.deltaX === 0) byId("chips").scrollLeft += event.deltaY;
+}, { passive: true });
 
 function tick() {
   byId("clock").textContent = clock(new Date());
@@ -319,5 +246,9 @@ function tick() {
 }
 
 setInterval(tick, 1000);
+tick();
 fit();
+followTheEnd();
+listenToPanels();
+listenToPeople(choose);
 listen();

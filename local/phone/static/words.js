@@ -13,7 +13,6 @@ const NL = {
   language: "Taal van deze pagina",
   as: "als {name}",
   typing: "typt…",
-  phoneOf: "Gesprek van {name}",
   suggestions: "Voorbeeldvragen",
   attach: "Een foto sturen",
   compose: "Bericht",
@@ -55,7 +54,7 @@ const NL = {
   },
   state: {
     pending: "In de wachtrij",
-    waiting: "Wacht op nieuwe poging",
+    waiting: "Wacht",
     processing: "Bezig",
     done: "Klaar",
     failed: "Mislukt",
@@ -100,7 +99,6 @@ const EN = {
   language: "Language of this page",
   as: "as {name}",
   typing: "typing…",
-  phoneOf: "Conversation of {name}",
   suggestions: "Suggested questions",
   attach: "Send a photo",
   compose: "Message",
@@ -142,7 +140,7 @@ const EN = {
   },
   state: {
     pending: "Queued",
-    waiting: "Waiting to try again",
+    waiting: "Waiting",
     processing: "Running",
     done: "Done",
     failed: "Failed",
