@@ -131,7 +131,7 @@ def _prepare(environment: Mapping[str, str], output: Output) -> None:
 
     database = open_database(load(environment))
     try:
-        with database.connection() as connection:
+        with database.dedicated() as connection:
             for name in migrate(connection):
                 output.note(f"migrated: {name}")
             documents, people = load_demo(connection)

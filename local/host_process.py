@@ -28,7 +28,7 @@ class HostProcess:
         *,
         port: int = 0,
         arguments: Sequence[str] = (),
-        log: IO[bytes] | None = None,
+        log: IO[bytes] | int | None = None,
     ) -> None:
         self._environment = dict(environment)
         self._command = [sys.executable, "-m", "local.host", "--port", str(port), *arguments]

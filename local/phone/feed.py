@@ -18,7 +18,7 @@ from local.standins.twilio import TwilioStandIn
 from local.standins.twilio_messages import Message
 
 SECONDS_OF_TYPING = 25.0
-SECONDS_BETWEEN_LOOKS = 0.7
+SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_BEATS = 15.0
 
 Jobs = Callable[[], list[dict[str, Any]]]
@@ -28,7 +28,7 @@ Event = dict[str, Any]
 class Feed:
     """Hears what the Twilio stand-in does and tells every page that is open.
 
-    `jobs` is looked at while a page is open, at most every 0.7 s for all pages together.
+    `jobs` is looked at while a page is open, at most every half second for all pages together.
     """
 
     def __init__(

@@ -228,6 +228,8 @@ class TwilioStandIn(StandIn):
         return JSONResponse({"success": True})
 
     async def _write(self, request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return JSONResponse({"error": "send JSON"}, 415)  # a foreign page in the same browser cannot, unasked
         try:
             given: dict[str, Any] = await request.json()
             sid = self.receive(

@@ -23,6 +23,10 @@ STATUSES = {
     "canceled": "failed",
 }
 
+# For Twilio's sake, who waits: as for the inbound statement.
+WAIT_SECONDS = 2.0
+STATEMENTS_SECONDS = 2.5
+
 FIND = """
     SELECT conversation_id FROM messages
     WHERE from_self AND (id = %(message)s OR provider_sid = %(sid)s) ORDER BY id = %(message)s DESC LIMIT 1
@@ -66,7 +70,7 @@ def record(database: Database, form: Mapping[str, str], message_id: UUID | None)
         "status": STATUSES.get(said),
         "error_code": form.get("ErrorCode") or None,
     }
-    with database.transaction() as connection:
+    with database.transaction(wait=WAIT_SECONDS, deadline=STATEMENTS_SECONDS) as connection:
         found = one(connection, FIND, parameters)
         if found is None:
             telemetry.event("status_for_unknown_message", sid=sid)

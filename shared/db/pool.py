@@ -27,6 +27,7 @@ from shared.errors import DatabaseAway, SettingsError
 
 CONNECT_SECONDS = 2
 POOL_WAIT_SECONDS = 3.0
+LENT_SECONDS = 30.0  # nobody needs a connection for longer: what is slow is not done while holding one
 LOST_SQLSTATES = ("08", "57P", "53300", "25006")  # broken, shut down, full, or a standby that is not yet promoted
 RETRIED_SQLSTATES = ("40P01", "40001")
 
@@ -82,11 +83,11 @@ class Database:
         return arguments
 
     @contextlib.contextmanager
-    def connection(self, *, wait: float = POOL_WAIT_SECONDS, deadline: float | None = None) -> Iterator[Conn]:
+    def connection(self, *, wait: float = POOL_WAIT_SECONDS, deadline: float = LENT_SECONDS) -> Iterator[Conn]:
         """Lend a connection in autocommit mode.
 
-        Waits at most `wait` seconds for one; with `deadline` the connection is cut when it has been lent for that many seconds,
-        and the statement that hangs raises OperationalError. Raises DatabaseAway when none can be had.
+        Waits at most `wait` seconds for one. The connection is cut when it has been lent for `deadline` seconds, and the
+        statement that hangs raises OperationalError. Raises DatabaseAway when none can be had.
         """
         try:
             self._open()
@@ -100,7 +101,7 @@ class Database:
             self._pool.putconn(connection)
 
     @contextlib.contextmanager
-    def transaction(self, *, wait: float = POOL_WAIT_SECONDS, deadline: float | None = None) -> Iterator[Conn]:
+    def transaction(self, *, wait: float = POOL_WAIT_SECONDS, deadline: float = LENT_SECONDS) -> Iterator[Conn]:
         """Lend a connection inside a transaction: committed at the end, rolled back by an exception."""
         with self.connection(wait=wait, deadline=deadline) as connection, connection.transaction():
             yield connection
@@ -122,6 +123,10 @@ class Database:
                 if not repeats or time.monotonic() + pause > ends:
                     raise
                 time.sleep(pause)
+
+    def limit(self, connection: Conn, seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Cut a connection that is still inside after `seconds`."""
+        return self._deadlines.watch(connection, seconds)
 
     def dedicated(self) -> Conn:
         """Open a connection outside the pool, in autocommit mode; the caller closes it."""
@@ -203,10 +208,7 @@ class _Deadlines:
         self._closed = False
 
     @contextlib.contextmanager
-    def watch(self, connection: Conn, seconds: float | None) -> Iterator[None]:
-        if seconds is None:
-            yield
-            return
+    def watch(self, connection: Conn, seconds: float) -> Iterator[None]:
         # A duplicate, because libpq may close its own descriptor at any moment, and the number be given to another.
         watched = _Watched(time.monotonic() + seconds, os.dup(connection.fileno()))
         with self._changed:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg.rows import class_row
 
 from shared.clients.azure_openai import Embedder
@@ -208,7 +209,7 @@ def list_documents(connection: Conn) -> list[ListedDocument]:
 
 
 def vector_literal(vector: Sequence[float]) -> str:
-    """A vector as Postgres reads it; five digits are more than a halfvec keeps. Raises PermanentError if it isn't finite."""
+    """A vector as Postgres reads it. Raises PermanentError if it isn't finite."""
     if not all(map(math.isfinite, vector)):
         raise PermanentError("broken_answer", "The model gave a vector with numbers that are not finite.")
-    return "[" + ",".join(f"{number:.5g}" for number in vector) + "]"
+    return HalfVector(list(vector)).to_text()

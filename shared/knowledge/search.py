@@ -1,7 +1,7 @@
 """Hybrid search in one statement: nearest vectors and full text, joined by reciprocal rank fusion, for one asker.
 
-The weights are measured: on 184 real questions in Dutch and English, k = 10 and 1.5 for the vectors did better than either
-list alone and than the usual k = 60 with equal weights.
+Measured on 68 questions in Dutch and English over the same manual in both: recall at 8 is .62 by words, .74 by vectors and .83
+by both (k = 10, vectors count 1.5); k = 60 with equal weights gives .80. One standard error is about 5 points.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ SEARCH = """
     ORDER BY score DESC, cosine DESC, chunk_id LIMIT %(limit)s
 """
 
+# Measured there: the first hit is in the question's language for 99 % instead of 89 % of the questions. The price is paid
+# where only the other language has the answer beside much that is similar: recall at 8 falls from .75 to .72 (at 1.5: .52).
 LANGUAGE_LEAN = 1.15
 
 # The least cosine of a chunk that may answer, by model. It must only keep off-topic questions from the model; near misses

@@ -79,7 +79,8 @@ class Heartbeat:
     def _renew(self, connection: Conn | None, held: dict[UUID, UUID]) -> Conn | None:
         try:
             connection = connection or self._database.dedicated()
-            store.renew(connection, held, self._lease)
+            with self._database.limit(connection, self._lease / 3):
+                store.renew(connection, held, self._lease)
         except psycopg.Error as failed:  # the next round tries again; a lease has room for three
             telemetry.warning("lease_renewal_failed", error_class=type(failed).__name__)
             if connection is not None:

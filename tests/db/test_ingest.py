@@ -240,4 +240,3 @@ def test_a_document_without_text_is_buried() -> None:
 def test_broken_vectors_are_refused(number: float) -> None:
     with pytest.raises(PermanentError, match="not finite"):
         vector_literal([0.1, number])
-    assert vector_literal([0.123456789, -1.0, 1e-12]) == "[0.12346,-1,1e-12]"

@@ -219,6 +219,6 @@ def test_dropped_and_broken_answers(standin: OpenAIStandIn, client: openai.OpenA
     standin.faults.add("chat", "broken_body", times=1)
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|delimiter"):
         answer(client, messages)
-    standin.faults.add("chat", "drip", seconds=0.001, times=1)
+    standin.faults.add("chat", "drip", seconds=0, times=1)
     assert "vóór 8:30" in answer(client, messages)
     assert standin.requests[-1].json["model"] == "standin-chat"

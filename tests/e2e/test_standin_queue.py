@@ -11,7 +11,7 @@ from azure.storage.queue import QueueClient, QueueMessage, QueueServiceClient
 
 from local.standins.storage_queue import QueueStandIn
 from shared.errors import UserError
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 Puts = list[tuple[str, float]]
 
@@ -147,7 +147,14 @@ def test_a_port_in_use_is_one_sentence(queues: QueueStandIn) -> None:
 
 
 def _next(queue: QueueClient) -> QueueMessage:
-    message = wait_until(queue.receive_message, what="the message")
+    found: list[QueueMessage | None] = []
+
+    def came() -> bool:
+        found.append(queue.receive_message())
+        return found[-1] is not None
+
+    eventually(came)
+    message = found[-1]
     assert message is not None
     return message
 

@@ -18,7 +18,7 @@ from local.standins.twilio import TwilioStandIn
 from local.standins.twilio_callbacks import Step
 from tests.e2e.receiver import Received, Receiver
 from tests.e2e.twilio_client import client_of
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 EMPLOYEE = "whatsapp:+319700000001"
 
@@ -60,7 +60,7 @@ def test_a_message_is_accepted_and_its_states_are_posted_in_order(
     assert (message.status, message.direction, message.body) == ("queued", "outbound-api", "Bedrag: € 0,23 + 5%")
     assert message.sid.startswith("SM")
     assert len(message.sid) == 34
-    wait_until(lambda: len(app.inbox.status) == 3, what="three callbacks")
+    eventually(lambda: len(app.inbox.status) == 3)
     assert [item.form["MessageStatus"] for item in app.inbox.status] == ["sent", "delivered", "read"]
     for item in app.inbox.status:
         assert item.url == app.status_url
@@ -75,7 +75,7 @@ def test_a_message_is_accepted_and_its_states_are_posted_in_order(
 def test_an_undelivered_message_says_its_code(client: Any, twilio: TwilioStandIn, app: Receiver) -> None:
     twilio.delivery_errors["whatsapp:+319700000009"] = 63024
     send(client, twilio, to="whatsapp:+319700000009", status_callback=app.status_url)
-    wait_until(lambda: len(app.inbox.status) == 2, what="two callbacks")
+    eventually(lambda: len(app.inbox.status) == 2)
     last = app.inbox.status[-1].form
     assert (last["MessageStatus"], last["ErrorCode"]) == ("undelivered", "63024")
 
@@ -195,7 +195,7 @@ def test_the_typing_indicator_marks_as_read(client: Any, twilio: TwilioStandIn) 
 def test_an_employee_writes_over_http(twilio: TwilioStandIn, app: Receiver, client: Any) -> None:
     answer = requests.post(f"{twilio.url}/phone/messages", json={"from": "+319700000002", "body": "Hoi"}, timeout=5)
     assert answer.status_code == 202
-    wait_until(lambda: app.inbox.inbound, what="the webhook")
+    eventually(lambda: app.inbox.inbound)
     assert app.inbox.inbound[0].form["MessageSid"] == answer.json()["sid"]
     assert requests.post(f"{twilio.url}/phone/messages", json=["x"], timeout=5).status_code == 400
 
@@ -222,20 +222,20 @@ def test_drops_before_and_after(client: Any, twilio: TwilioStandIn, app: Receive
     with pytest.raises(requests.ConnectionError):
         send(client, twilio, status_callback=app.status_url)
     assert len(twilio.sent) == before + 1
-    wait_until(lambda: len(app.inbox.status) == 3, what="the callbacks of the message that nobody heard of")
+    eventually(lambda: len(app.inbox.status) == 3)
 
 
 def test_slow_drip_and_broken_answers(client: Any, twilio: TwilioStandIn) -> None:
     hasty = client_of(twilio.url, twilio.account_sid, twilio.auth_token, timeout=0.2)
     before = len(twilio.sent)
-    twilio.faults.add("create", "slow", seconds=0.5, times=1)
+    twilio.faults.add("create", "slow", seconds=0.4, times=1)
     with pytest.raises(requests.Timeout):
         send(hasty, twilio)
     assert len(twilio.sent) == before + 1
     twilio.faults.add("list", "broken_body", times=1)
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|delimiter"):
         client.messages.list(limit=1)
-    twilio.faults.add("fetch", "drip", seconds=0.001, times=1)
+    twilio.faults.add("fetch", "drip", seconds=0, times=1)
     assert client.messages(twilio.sent[-1].sid).fetch().sid == twilio.sent[-1].sid
 
 

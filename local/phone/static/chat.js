@@ -120,7 +120,7 @@ function textOf(message) {
   if (message.mine) return [element("p", { class: "text" }, message.body)];
   const [, text, sources] = /^([\s\S]*?)(?:\n\n((?:Bron|Bronnen|Source|Sources): [\s\S]*))?$/.exec(message.body);
   const paragraph = element("p", { class: "text" });
-  for (const part of text.split(/(\[\d+\])/)) {
+  for (const part of text.replace(/ (?=\[\d+\])/g, "\u00a0").split(/(\[\d+\])/)) { // no citation alone on a line
     const number = /^\[(\d+)\]$/.exec(part);
     paragraph.append(number ? element("sup", { class: "cite" }, part) : part);
   }

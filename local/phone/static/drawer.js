@@ -4,6 +4,7 @@ import { byId, element, post, present } from "./dom.js";
 import { clock, seconds, wordIn, words, wordsOf } from "./words.js";
 
 const ATTEMPTS_SHOWN = 6;
+const TONES = { done: "good", continued: "good", snoozed: "wait", returned: "wait", retry: "bad", failed: "bad", crashed: "bad" };
 const GROUPS = [
   ["Twilio", (name) => name.startsWith("twilio")],
   ["Model", (name) => !name.startsWith("twilio")],
@@ -158,9 +159,9 @@ function attemptLine(attempt) {
   const started = new Date(attempt.started);
   const ended = attempt.ended ? new Date(attempt.ended) : null;
   const result = attempt.outcome ? wordIn("outcome", attempt.outcome) : words("running");
-  const why = attempt.error_class ? wordIn("error", attempt.error_class) : "";
+  const why = attempt.error_class && attempt.error_class !== attempt.outcome ? wordIn("error", attempt.error_class) : "";
   const status = attempt.http_status ? ` (${attempt.http_status})` : "";
-  const tone = !attempt.outcome ? "running" : attempt.error_class ? "bad" : "good";
+  const tone = TONES[attempt.outcome] ?? "running";
   return element(
     "li",
     { "data-tone": tone, "data-outcome": attempt.outcome ?? "" },

@@ -1,0 +1,25 @@
+"""The one table of figures. To add one: a script here with `measure` and `main`, and a line below."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+from bench.figures import Figure
+
+type Measure = Callable[[Callable[[str], None]], list[Figure]]
+
+# name: what is measured. The script is bench/NAME.py.
+BENCHES: Mapping[str, str] = {
+    "acknowledge": "acknowledging a webhook, against a bare insert through the same host",
+    "start": "process start to the first 200",
+    "claimed": "from a message to its job being claimed, with and without wake",
+    "answered": "from a message to its answer being accepted, with a model of 1.5 s",
+    "drain": "draining jobs that do nothing",
+}
+
+
+def measure(name: str, note: Callable[[str], None]) -> list[Figure]:
+    """Run one script; `note` is told what it is at."""
+    run: Measure = importlib.import_module(f"bench.{name}").measure
+    return run(note)

@@ -1,0 +1,127 @@
+"""What a figure is: a median with its range over repeated rounds, its baseline, and the goal that it meets or misses. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+COLUMNS = ("bench", "what", "figure", "baseline", "ratio", "goal", "met")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of several rounds, with the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds: Iterable[float]) -> Spread:
+        """Raises ValueError when there is no round."""
+        values = list(rounds)
+        if not values:
+            raise ValueError("a figure needs at least one round")
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A limit on the median of the figure's value or of its ratio."""
+
+    limit: float
+    on: Literal["value", "ratio"] = "value"
+    at_least: bool = False
+
+    def is_met(self, median: float) -> bool:
+        """Whether a median keeps the limit; the limit itself does."""
+        return median >= self.limit if self.at_least else median <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table. `value` and `baseline` are in `unit`; `ratio` is the value by the baseline of the same round."""
+
+    bench: str
+    what: str
+    value: Spread
+    unit: str
+    baseline: Spread | None = None
+    ratio: Spread | None = None
+    goal: Goal | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None without a goal."""
+        if self.goal is None:
+            return None
+        judged = self.value if self.goal.on == "value" else self.ratio
+        return judged is not None and self.goal.is_met(judged.median)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile: the smallest value that at least `share` (0 to 1) of all do not exceed."""
+    if not values:
+        raise ValueError("a percentile needs at least one value")
+    return sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
+
+
+def ratios(values: Sequence[float], baselines: Sequence[float]) -> Spread:
+    """Each round's value by its own baseline: what slows both down together does not count."""
+    return Spread.of(value / baseline for value, baseline in zip(values, baselines, strict=True))
+
+
+def row(figure: Figure) -> tuple[str, ...]:
+    """The cells of a figure under COLUMNS."""
+    return (
+        figure.bench,
+        figure.what,
+        show(figure.value, figure.unit),
+        show(figure.baseline, figure.unit) if figure.baseline else "",
+        show(figure.ratio, "×") if figure.ratio else "",
+        _goal(figure),
+        {True: "yes", False: "NO", None: ""}[figure.met],
+    )
+
+
+def show(spread: Spread, unit: str) -> str:
+    """`4.1 ms (3.9–4.6)`; one number when all rounds gave the same."""
+    median, low, high = (_number(value) for value in (spread.median, spread.low, spread.high))
+    return f"{median} {unit}" if low == high else f"{median} {unit} ({low}–{high})"
+
+
+def as_json(figure: Figure) -> dict[str, Any]:
+    """A figure as an object for scripts."""
+    return {
+        "bench": figure.bench,
+        "what": figure.what,
+        "unit": figure.unit,
+        "figure": _spread_json(figure.value),
+        "baseline": _spread_json(figure.baseline),
+        "ratio": _spread_json(figure.ratio),
+        "goal": _goal(figure) or None,
+        "met": figure.met,
+    }
+
+
+def _spread_json(spread: Spread | None) -> dict[str, float] | None:
+    return {"median": spread.median, "low": spread.low, "high": spread.high} if spread else None
+
+
+def _goal(figure: Figure) -> str:
+    if figure.goal is None:
+        return ""
+    unit = figure.unit if figure.goal.on == "value" else "×"
+    return f"{'≥' if figure.goal.at_least else '≤'} {_number(figure.goal.limit)} {unit}"
+
+
+def _number(value: float) -> str:
+    """Three figures that count, never an exponent."""
+    if value == 0:
+        return "0"
+    digits = max(2 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,138 @@
+"""Load on one host: requests one after another, or at a fixed rate whatever the answers (an open loop). Keep-alive, raw sockets.
+
+A request's time in the open loop counts from the moment that it was due, not from when a free connection was found: a stall
+then costs every request that it held up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
+
+from twilio.request_validator import RequestValidator
+
+from local.standins.twilio import ACCOUNT_SID, AUTH_TOKEN, WHATSAPP_FROM
+from local.standins.twilio_callbacks import inbound_form
+from local.standins.twilio_messages import Message
+from shared.errors import UserError
+
+INBOUND = "/api/twilio/inbound"
+READ_SECONDS = 30.0
+CONNECTIONS = 32  # of the open loop: above the host's own threads
+
+
+class Connection:
+    """One kept connection to a host on loopback; a context manager."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), READ_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, request: bytes) -> int:
+        """Send one request and read the whole answer; its status. Raises UserError when the host hangs up."""
+        self._socket.sendall(request)
+        answer = b""
+        while (end := answer.find(b"\r\n\r\n")) < 0:
+            answer += self._more()
+        head = answer[:end].lower()
+        length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
+        while len(answer) < end + 4 + length:
+            answer += self._more()
+        return int(head.split(b" ", 2)[1])
+
+    def _more(self) -> bytes:
+        if piece := self._socket.recv(65536):
+            return piece
+        raise UserError("The host closed the connection in the middle of an answer.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+
+def webhook(url: str, address: str, text: str) -> bytes:
+    """A whole request as Twilio posts an inbound message, signed; `address` is the employee's number in E.164."""
+    now = time.time()
+    message = Message(
+        f"SM{uuid4().hex}", f"whatsapp:{address}", WHATSAPP_FROM, text, "inbound", "received", now, now
+    )  # fmt: skip
+    form = inbound_form(ACCOUNT_SID, message, "Bench", None)
+    signature = RequestValidator(AUTH_TOKEN).compute_signature(url + INBOUND, dict(form))
+    return post(url, INBOUND, urlencode(form).encode(), f"X-Twilio-Signature: {signature}\r\n")
+
+
+def post(url: str, path: str, body: bytes, headers: str = "") -> bytes:
+    """A whole request with a form."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nUser-Agent: TwilioProxy/1.1\r\nAccept: */*\r\n"
+        f"Content-Type: application/x-www-form-urlencoded; charset=UTF-8\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    )
+    return head.encode() + body
+
+
+def one_by_one(connection: Connection, requests: Sequence[bytes]) -> list[float]:
+    """The seconds of each request, each sent after the answer to the one before. Raises UserError unless all get 200."""
+    took = []
+    for request in requests:
+        began = time.perf_counter()
+        status = connection.ask(request)
+        took.append(time.perf_counter() - began)
+        if status != 200:
+            raise UserError(f"The host answered {status} to a request of the bench.")
+    return took
+
+
+class OpenLoop:
+    """A process of its own that sends at a fixed rate; a context manager."""
+
+    def __enter__(self) -> Self:
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._pool.submit(time.sleep, 0).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+
+    def run(self, url: str, requests: Sequence[bytes], rate: float) -> list[float]:
+        """The seconds of each request from when it was due, `rate` of them a second. Raises UserError unless all get 200."""
+        answers = self._pool.submit(at_rate, url, requests, rate).result()
+        if wrong := [status for status, _ in answers if status != 200]:
+            raise UserError(f"The host answered {wrong[0]} to {len(wrong)} of {len(answers)} requests of the bench.")
+        return [seconds for _, seconds in answers]
+
+
+def at_rate(url: str, requests: Sequence[bytes], rate: float) -> list[tuple[int, float]]:
+    """Send requests at fixed moments over 32 kept connections; status and seconds since it was due of each."""
+    answers: list[tuple[int, float]] = [(0, 0.0)] * len(requests)
+    turns, begins = itertools.count(), time.perf_counter() + 0.1
+
+    def send() -> None:
+        with Connection(url) as connection:
+            while (turn := next(turns)) < len(requests):  # next() of a counter is one step for all threads
+                due = begins + turn / rate
+                time.sleep(max(due - time.perf_counter(), 0.0))
+                status = connection.ask(requests[turn])
+                answers[turn] = (status, time.perf_counter() - due)
+
+    senders = [threading.Thread(target=send) for _ in range(CONNECTIONS)]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    return answers
