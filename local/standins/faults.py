@@ -71,8 +71,10 @@ def read_rule(given: Mapping[str, Any]) -> Fault:
         raise BadRule(f"do must be one of {', '.join(get_args(What))}")
     if what in _CHAT_ONLY and where not in ("chat", "*"):
         raise BadRule(f"{what} happens at chat only")
+    times = given.get("times")
+    if times is not None and not (isinstance(times, int) and times > 0):
+        raise BadRule("times must be a whole number above 0, or null")
     try:
-        times = given.get("times")
         return Fault(
             where="chat" if what in _CHAT_ONLY else where,
             do=what,
@@ -80,7 +82,7 @@ def read_rule(given: Mapping[str, Any]) -> Fault:
             code=given.get("code"),
             headers={str(name): str(value) for name, value in dict(given.get("headers") or {}).items()},
             seconds=float(given.get("seconds", _DEFAULT_SECONDS.get(what, 0.0))),
-            times=None if times is None else int(times),
+            times=times,
         )
     except (TypeError, ValueError) as wrong:
         raise BadRule(f"a value has the wrong type: {wrong}") from wrong

@@ -192,10 +192,10 @@ class StandIn:
 
     async def _change_faults(self, request: Request) -> Response:
         if request.method == "DELETE":
-            rule_id = request.query_params.get("id")
-            self.faults.clear(
-                where=request.query_params.get("where"), rule_id=int(rule_id) if rule_id is not None else None
-            )
+            where, rule_id = request.query_params.get("where"), request.query_params.get("id")
+            if rule_id is not None and not rule_id.isdecimal():
+                return JSONResponse({"error": "id must be a number"}, 400)
+            self.faults.clear(where=where, rule_id=int(rule_id) if rule_id is not None else None)
             return Response(status_code=204)
         if request.method == "POST":
             try:

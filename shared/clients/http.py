@@ -59,7 +59,7 @@ class DeadlineTransport(httpx2.BaseTransport):
         self._pool = httpcore2.ConnectionPool(
             ssl_context=ssl_context or _default_context(),
             max_connections=None,
-            max_keepalive_connections=20 if keep_alive else 0,
+            max_keepalive_connections=20,
             keepalive_expiry=_IDLE_SECONDS,
             network_backend=DeadlineBackend(),
         )

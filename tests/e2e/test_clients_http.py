@@ -248,7 +248,10 @@ def test_too_late_on_a_kept_connection() -> None:
         assert call.started
         with pytest.raises(TooLate), deadline(5, not_after=boot_clock() - 1):
             client.get(server.url)
-        with deadline(5, not_after=boot_clock() + 5), pytest.raises(TooLate), deadline(5, not_after=0.0):
+        for outer, inner in ((boot_clock() - 1, boot_clock() + 5), (boot_clock() + 5, boot_clock() - 1)):
+            with deadline(5, not_after=outer), pytest.raises(TooLate), deadline(5, not_after=inner):
+                client.get(server.url)
+        with deadline(5, not_after=boot_clock() - 1), pytest.raises(TooLate), deadline(5):
             client.get(server.url)
         assert len(server.seen) == 1
 
@@ -263,13 +266,31 @@ def test_in_time_although_the_answer_comes_later() -> None:
         assert get(server.url) == b"late"
 
 
+def test_each_request_of_a_call_is_checked() -> None:
+    def slowly(visit: Visit) -> None:
+        while visit.read():
+            visit.server.stopped.wait(SHORT)
+            visit.connection.sendall(answer(200, b"late"))
+
+    with faulty(slowly) as server, deadline(5, not_after=boot_clock() + SHORT / 2) as call:
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()))
+        client.get(server.url)
+        with pytest.raises(TooLate):
+            client.get(server.url)
+        assert len(server.seen) == 1
+        assert call.started
+
+
 def test_no_time_left_means_that_nothing_was_sent() -> None:
-    with faulty(silent) as server:
-        with pytest.raises(httpx2.ConnectTimeout) as caught, deadline(-1) as call:
-            get(server.url)
-        assert not call.started
-        assert server.bytes_read == 0
-    assert classify(caught.value, idempotent=False).error_class == "connect"
+    with faulty(replies(answer(200, b"hello"))) as server:
+        client = httpx2.Client(transport=DeadlineTransport(ssl_context=plain()))
+        for kept in (False, True):
+            with pytest.raises(httpx2.ConnectTimeout) as caught, deadline(-1) as call:
+                client.get(server.url)
+            assert not call.started
+            assert classify(caught.value, idempotent=False).error_class == "connect"
+            assert len(server.seen) == int(kept)
+            client.get(server.url)
 
 
 def test_the_clock_goes_forward() -> None:

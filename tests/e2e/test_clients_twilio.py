@@ -119,7 +119,7 @@ def test_typing_never_raises_and_ends(plan: Plan, caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.DEBUG, "antwoord")
     with faulty(plan) as server:
         began = time.monotonic()
-        line(server.url, SHORT).typing(SID)
+        TwilioLine(settings(TWILIO_API_BASE_URL=server.url), typing_seconds=SHORT).typing(SID)
         assert time.monotonic() - began < SHORT + 1
     [record] = [record for record in caplog.records if record.name == "antwoord"]
     assert record.levelno == logging.DEBUG

@@ -209,7 +209,9 @@ def test_close_sends_what_waits_and_what_comes_later_is_dropped() -> None:
     with waking(replies(PUT)) as (wake, server):
         for _ in range(20):
             wake.wake()
-        wake.close()
+        began = time.monotonic()
+        wake.close(timeout=10)
+        assert time.monotonic() - began < 5  # the thread ended; nobody waited the timeout out
         assert (wake.sent, len(puts(server))) == (20, 20)
         wake.wake()
         wake.close()

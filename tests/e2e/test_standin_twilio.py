@@ -251,7 +251,14 @@ def test_faults_and_requests_over_http(client: Any, twilio: TwilioStandIn) -> No
     assert requests.get(faults, timeout=5).json()[0]["times"] == 1
     assert requests.delete(faults, timeout=5).status_code == 204
     assert requests.get(faults, timeout=5).json() == []
-    for wrong in ({"do": "explode"}, {"do": "slow", "where": "moon"}, {"do": "slow", "seconds": "x"}, [1], {"x": 1}):
+    for wrong in (
+        {"do": "explode"},
+        {"do": "slow", "where": "moon"},
+        {"do": "slow", "seconds": "x"},
+        [1],
+        {"x": 1},
+        {"do": "slow", "times": 0},
+    ):
         assert requests.post(faults, json=wrong, timeout=5).status_code == 400
     last = requests.get(f"{twilio.url}/_requests", timeout=5).json()[-1]
     assert (last["where"], last["method"], last["form"]["Body"]) == ("create", "POST", "kwijt")

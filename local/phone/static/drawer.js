@@ -142,7 +142,7 @@ function fillCard(entry, job, nameOf) {
     ),
     element("p", { class: "about" }, about.join(" · ")),
     left > 0 && element("p", { class: "about" }, words("earlier", { count: left })),
-    element("ol", { class: "tries" }, ...tries.map(attemptLine)),
+    element("ol", { class: "tries" }, ...present([...tries.map(attemptLine), state === "processing" && runningLine()])),
     entry.countdown,
     reason(job, state),
   ];
@@ -155,23 +155,27 @@ function reason(job, state) {
   return element("p", { class: "error-text" }, job.last_error);
 }
 
-function attemptLine(attempt) {
+function runningLine() {
+  return element("li", { "data-tone": "running" }, element("span", { class: "result" }, words("running")));
+}
+
+function attemptLine(attempt, place, all) {
   const started = new Date(attempt.started);
-  const ended = attempt.ended ? new Date(attempt.ended) : null;
-  const result = attempt.outcome ? wordIn("outcome", attempt.outcome) : words("running");
+  const ended = new Date(attempt.ended);
+  const result = wordIn("outcome", attempt.outcome);
+  const saidBefore = attempt.error === all[place - 1]?.error;
   const why = attempt.error_class && attempt.error_class !== attempt.outcome ? wordIn("error", attempt.error_class) : "";
   const status = attempt.http_status ? ` (${attempt.http_status})` : "";
-  const tone = TONES[attempt.outcome] ?? "running";
   return element(
     "li",
-    { "data-tone": tone, "data-outcome": attempt.outcome ?? "" },
+    { "data-tone": TONES[attempt.outcome] ?? "wait", "data-outcome": attempt.outcome },
     element("time", { datetime: started.toISOString() }, clock(started, true)),
     element(
       "span",
       { class: "result" },
       result + (why ? `: ${why}${status}` : ""),
-      ended && element("span", { class: "took" }, ` · ${seconds((ended - started) / 1000)}`),
-      attempt.error && element("small", { class: "error-text", title: attempt.error }, attempt.error),
+      element("span", { class: "took" }, ` · ${seconds((ended - started) / 1000)}`),
+      attempt.error !== null && !saidBefore && element("small", { class: "error-text", title: attempt.error }, attempt.error),
     ),
   );
 }

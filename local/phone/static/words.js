@@ -64,7 +64,7 @@ const NL = {
   next: "Volgende poging over {time}",
   soon: "Volgende poging nu",
   earlier: "{count} eerdere pogingen",
-  running: "loopt nog",
+  running: "Is nu bezig",
   outcome: {
     done: "Gelukt", retry: "Mislukt, later opnieuw", failed: "Mislukt, geen nieuwe poging", snoozed: "Wacht even",
     continued: "Gaat verder", returned: "Teruggegeven", crashed: "Afgebroken, opnieuw opgepakt",
@@ -150,7 +150,7 @@ const EN = {
   next: "Next try in {time}",
   soon: "Next try now",
   earlier: "{count} earlier attempts",
-  running: "still running",
+  running: "Running now",
   outcome: {
     done: "Succeeded", retry: "Failed, again later", failed: "Failed, no new try", snoozed: "Waits a moment",
     continued: "Goes on", returned: "Given back", crashed: "Broken off, taken up again",

@@ -1,0 +1,138 @@
+"""The host is killed with SIGKILL where it matters; after a new start every question has one answer, or a held one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from local.demo.load import HANDBOOKS
+from local.postgres import EmbeddedPostgres
+from shared.db.migrate import limit_role
+from tests.e2e.running import Outside, until
+
+QUESTION = "Hoeveel vakantie-uren heb ik?"
+ACTIVE = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing')"
+NUMBERS = iter(range(1000))
+
+
+@pytest.fixture(scope="module")
+def embedded(postgres: EmbeddedPostgres) -> str:
+    """A database that already has the handbook, embedded: the template of each test's own."""
+    from shared.db.pool import Database
+    from tests.e2e.running import Inside, embed_now, standins
+
+    url = postgres.create("crash_embedded", template="template_migrated")
+    database = Database(url, 4)
+    with standins() as (openai, twilio):
+        embed_now(Inside(database, openai, twilio).app, database, [HANDBOOKS / "personeelshandboek.md"])
+    database.close()
+    return "crash_embedded"
+
+
+@pytest.fixture
+def outside(postgres: EmbeddedPostgres, embedded: str) -> Iterator[Outside]:
+    url = postgres.create(f"crash_{next(NUMBERS)}", template=embedded)
+    with psycopg.connect(url, autocommit=True) as connection:
+        limit_role(connection)
+    with Outside(url) as found:
+        found.start_host()
+        yield found
+
+
+def kill_and_start_again(outside: Outside) -> None:
+    assert outside.host is not None
+    outside.host.kill()
+    outside.start_host()
+
+
+def settled(outside: Outside) -> bool:
+    return bool(outside.database.value(ACTIVE) == 0)
+
+
+def test_killed_in_the_model_call_the_work_goes_on_after_the_restart(outside: Outside) -> None:
+    outside.openai.faults.add("chat", "slow", seconds=5, times=1)
+    outside.twilio.receive("+31600000001", QUESTION)
+    until(lambda: [r for r in outside.openai.requests if r.path.endswith("/chat/completions")])
+    kill_and_start_again(outside)
+    until(lambda: outside.sent_to("+31600000001"), 20)
+    until(lambda: settled(outside), 20)
+    bodies = outside.sent_to("+31600000001")
+    assert len(bodies) == 1
+    assert "200 vakantie-uren" in bodies[0]
+    outcomes = outside.database.rows("SELECT outcome FROM job_attempts a JOIN ai_jobs j ON j.id = a.job_id"
+                                     " WHERE j.type = 'autoreply' ORDER BY claim")  # fmt: skip
+    assert [outcome for (outcome,) in outcomes] == ["crashed", "done"]
+
+
+@pytest.mark.parametrize("accepted", [True, False], ids=["after-acceptance", "before-acceptance"])
+def test_killed_in_the_send_nobody_gets_two_replies(outside: Outside, accepted: bool) -> None:
+    outside.twilio.faults.add("create", "slow" if accepted else "drop_before", seconds=5, times=1)
+    outside.twilio.receive("+31600000001", QUESTION)
+    until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE status = 'sending'"))
+    until(lambda: [r for r in outside.twilio.requests if r.path.endswith("/Messages.json")])
+    kill_and_start_again(outside)
+    until(lambda: settled(outside), 30)
+    assert len(outside.sent_to("+31600000001")) == int(accepted)
+    status, reason = outside.database.rows("SELECT status, held_reason FROM messages WHERE source = 'ai'")[0]
+    job, error_class = outside.database.rows("SELECT status, error_class FROM ai_jobs WHERE type = 'autoreply'")[0]
+    if accepted:  # Twilio's callbacks told what became of it, before or after it was held
+        assert status in ("sent", "delivered", "read")
+        assert job == "done"
+    else:
+        assert (status, job, error_class) == ("held", "failed", "held")
+        assert "may have been sent" in reason
+    assert outside.twilio.receive("+31600000001", "Hoeveel verlof is er bij een verhuizing?")
+    until(lambda: len(outside.sent_to("+31600000001")) == int(accepted) + 1, 20)  # the conversation goes on
+
+
+def test_killed_right_after_storing_nothing_is_lost(outside: Outside) -> None:
+    numbers = [f"+3160000{n:04d}" for n in range(20)]
+    for number in numbers:
+        outside.twilio.receive(number, QUESTION, wait=False)
+    until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self") >= 5)
+    kill_and_start_again(outside)
+    until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self") == 20, 20)
+    until(lambda: settled(outside), 40)
+    for number in numbers:
+        answers = len(outside.sent_to(number))
+        held = outside.database.value(
+            "SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id"
+            " WHERE c.address = %(number)s AND m.status = 'held'",
+            number=number,
+        )
+        assert answers == 1 or (answers == 0 and held == 1), number
+    assert outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self AND answered_by IS NULL") == 0
+
+
+def test_a_planned_stop_finishes_or_gives_back_and_uses_no_attempt(outside: Outside) -> None:
+    outside.openai.faults.add("chat", "slow", seconds=20, times=1)
+    outside.twilio.receive("+31600000001", QUESTION)
+    until(lambda: [r for r in outside.openai.requests if r.path.endswith("/chat/completions")])
+    assert outside.host is not None
+    outside.host.signal(signal.SIGTERM)
+    outside.host.wait(10)
+    assert outside.database.rows("SELECT status, attempts FROM ai_jobs WHERE type = 'autoreply'") == [("pending", 0)]
+    outside.start_host()
+    until(lambda: len(outside.sent_to("+31600000001")) == 1, 20)
+
+
+def test_a_frozen_host_that_wakes_up_late_sends_nothing(outside: Outside) -> None:
+    """SIGSTOP in the model call, beyond the lease: another host answers, and the first one's answer is refused."""
+    outside.openai.faults.add("chat", "slow", seconds=2, times=1)
+    outside.twilio.receive("+31600000001", QUESTION)
+    until(lambda: [r for r in outside.openai.requests if r.path.endswith("/chat/completions")])
+    frozen = outside.host
+    assert frozen is not None
+    frozen.signal(signal.SIGSTOP)
+    outside.port = 0
+    second = outside.start_host()
+    until(lambda: len(outside.sent_to("+31600000001")) == 1, 20)
+    frozen.signal(signal.SIGCONT)
+    until(lambda: "lease_lost" in outside.logged(), 20)
+    until(lambda: settled(outside), 20)
+    assert len(outside.sent_to("+31600000001")) == 1
+    second.stop()
+    frozen.kill()
