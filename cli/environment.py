@@ -14,7 +14,7 @@ from shared.db.pool import Conn, Database
 from shared.settings import Settings, load
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".antwoord"
+FOLDER = Path(os.environ.get("ANTWOORD_FOLDER") or ROOT / ".antwoord")  # the database of `up`, and what it runs with
 RUNNING = FOLDER / "running.json"  # what `up` runs with, while it runs
 
 

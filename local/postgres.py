@@ -83,7 +83,7 @@ class EmbeddedPostgres:
         )  # fmt: skip
 
     def _processes(self, number: signal.Signals) -> None:
-        import psutil  # type: ignore[import-untyped]
+        import psutil
 
         lock = self._server.pgdata / "postmaster.pid"
         if lock.exists():

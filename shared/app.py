@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from shared import telemetry
 from shared.clients.wake import Wake, open_wake
 from shared.conversation import webhook
 from shared.db.pool import Database
@@ -19,8 +20,8 @@ from shared.queue import health
 from shared.settings import Settings, load
 
 if TYPE_CHECKING:
-    from shared.clients.azure_openai import ChatModel, Embedder
-    from shared.clients.twilio import Line
+    from shared.clients.azure_openai import AzureOpenAI, ChatModel, Embedder
+    from shared.clients.twilio import Line, TwilioLine
     from shared.queue.housekeeping import Housekeeping
     from shared.queue.job import JobType
     from shared.queue.worker import Worker
@@ -119,12 +120,22 @@ class App:
         from shared.jobs import table
         from shared.jobs.services import Services
 
-        model = AzureOpenAI(self.settings) if self._chat is None or self._embedder is None else None
-        chat, embedder = self._chat or model, self._embedder or model
-        assert chat is not None
-        assert embedder is not None
-        line = self._line or TwilioLine(self.settings)
-        return table(Services(self.database, chat, embedder, line, self.settings))
+        model, twilio = AzureOpenAI(self.settings), TwilioLine(self.settings)
+        services = Services(
+            self.database, self._chat or model, self._embedder or model, self._line or twilio, self.settings
+        )
+        if services.chat is model and services.line is twilio:
+            # Their libraries take most of a second to load: while the first message settles, not while it is answered.
+            threading.Thread(target=_prepare, args=(model, twilio), name="client-warm-up", daemon=True).start()
+        return table(services)
+
+
+def _prepare(model: AzureOpenAI, line: TwilioLine) -> None:
+    try:
+        model.prepare()
+        line.prepare()
+    except Exception as failed:  # noqa: BLE001 - whoever needs it meets the same failure, and can say what it stopped
+        telemetry.warning("warm_up_failed", error_class=type(failed).__name__)
 
 
 def from_environment() -> App:
@@ -138,10 +149,9 @@ def open_database(settings: Settings) -> Database:
 
 
 def _token(settings: Settings) -> Callable[[], str] | None:
-    """Signing in to Postgres by managed identity: a fresh token for each new connection, cached by the library."""
+    """Signing in to Postgres by the app's own identity: a token for each new connection, cached by the library."""
     if settings.database_auth != "entra":
         return None
-    from azure.identity import DefaultAzureCredential
+    from shared.clients.identity import token_provider
 
-    credential = DefaultAzureCredential()
-    return lambda: credential.get_token(POSTGRES_SCOPE).token
+    return token_provider(POSTGRES_SCOPE)

@@ -69,6 +69,11 @@ class AzureOpenAI:
         self._opened: openai.OpenAI | None = None
         self._sampling: dict[str, Any] = {"temperature": 0, "seed": _SEED}
 
+    def prepare(self) -> None:
+        """Load the library now (half a second), so that the first answer need not wait for it."""
+        client = self._client()
+        _ = client.chat.completions, client.embeddings  # these are loaded when first asked for
+
     @property
     def model(self) -> str:
         """The deployment that embeds: what a chunk records, known without a call."""

@@ -20,6 +20,7 @@ MODEL_FAILURES_BEFORE_REST = 5
 MODEL_REST_SECONDS = 10.0
 CREDENTIAL_REST_SECONDS = 60.0
 DATABASE_FAULT_SECONDS = 2.0
+THROTTLED_SECONDS_AT_LEAST = 1.0
 
 # The classes of a model outage: after five in a row the type rests, instead of using up the tries of every job.
 OUTAGE = frozenset({"throttled", "unavailable", "timeout", "connect", "dropped"})
@@ -102,7 +103,7 @@ class Outcomes:
             case FailureKind.DATABASE:
                 self._snooze(job, failure, DATABASE_FAULT_SECONDS)
             case FailureKind.THROTTLED:
-                self._snooze(job, failure, failure.retry_after or wait)
+                self._snooze(job, failure, max(failure.retry_after or wait, THROTTLED_SECONDS_AT_LEAST))
             case FailureKind.CREDENTIAL:
                 self._snooze(job, failure, CREDENTIAL_REST_SECONDS)
             case FailureKind.TRANSIENT if rests:

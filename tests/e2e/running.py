@@ -22,8 +22,6 @@ from shared.db.pool import Database, Row
 from shared.settings import load
 from tests.fakes.world import World
 
-STEPS_AT_ONCE = (("sent", 0.0), ("delivered", 0.0), ("read", 0.0))
-
 
 class Rows:
     """The few looks into the database that these tests take."""
@@ -107,7 +105,16 @@ class Outside:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
-        given = inherited | {"DATABASE_URL": database_url, "JOB_LEASE_SECONDS": "2", "SETTLE_SECONDS": "0"} | changes
+        given = (
+            inherited
+            | {
+                "DATABASE_URL": database_url,
+                "JOB_LEASE_SECONDS": "2",
+                "SETTLE_SECONDS": "0",
+                "POLL_SCHEDULE": "* * * * * *",
+            }
+            | changes
+        )
         self.stack = Stack(Path(tempfile.gettempdir()), given, host_url=self.url)
         self.arguments = arguments
         self.log = tempfile.NamedTemporaryFile("w+b", suffix=".log")  # noqa: SIM115 - closed with the rest
