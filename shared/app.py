@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shared import telemetry
 from shared.clients.wake import Wake, open_wake
 from shared.conversation import webhook
-from shared.db.pool import Database
+from shared.db.pool import Conn, Database
 from shared.queue import health
 from shared.settings import Settings, load
 
@@ -109,9 +109,15 @@ class App:
     @cached_property
     def _housekeeping(self) -> Housekeeping:
         from shared.conversation.overdue import flag_overdue
+        from shared.knowledge.ingest import embed_anew
         from shared.queue.housekeeping import Housekeeping, alert_unknown_types
 
-        return Housekeeping(self.database, [flag_overdue, partial(alert_unknown_types, known=list(self._types))])
+        chores: list[Callable[[Conn], object]] = [
+            flag_overdue,
+            partial(alert_unknown_types, known=list(self._types)),
+            partial(embed_anew, embedding_model=self.settings.azure_openai_embedding_deployment),
+        ]
+        return Housekeeping(self.database, chores)
 
     @cached_property
     def _types(self) -> dict[str, JobType]:

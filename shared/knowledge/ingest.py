@@ -61,6 +61,17 @@ INSERT_CHUNK = """
     VALUES (%(document_id)s, %(ordinal)s, %(heading_path)s, %(text)s, %(search_text)s, %(language)s, %(content_sha256)s,
         %(embedding)s::halfvec, %(embedding_model)s)
 """
+# A search never mixes models: after a change of model a document is found again once it is embedded anew.
+EMBED_ANEW = """
+    WITH stale AS (
+        UPDATE documents d SET state = 'waiting', updated_at = now()
+        WHERE d.state = 'ready' AND NOT EXISTS (
+            SELECT FROM chunks c WHERE c.document_id = d.id AND c.embedding_model = %(model)s)
+        RETURNING d.id
+    )
+    INSERT INTO ai_jobs (payload)
+    SELECT jsonb_build_object('type', 'embed_record', 'record', 'document', 'id', id) FROM stale
+"""
 FAIL_DOCUMENT = """
     UPDATE documents SET state = 'failed', reason = %(reason)s, updated_at = now() WHERE id = %(id)s AND state = 'waiting'
 """
@@ -179,6 +190,11 @@ def replace_chunks(connection: Conn, document: Document, chunks: Sequence[Embedd
     with connection.cursor() as cursor:
         cursor.executemany(INSERT_CHUNK, rows)
     return True
+
+
+def embed_anew(connection: Conn, embedding_model: str) -> int:
+    """Enqueue the documents that were embedded by another model; how many there were."""
+    return connection.execute(EMBED_ANEW, {"model": embedding_model}).rowcount
 
 
 def fail_document(connection: Conn, document_id: UUID, reason: str) -> bool:

@@ -22,7 +22,7 @@ UNKNOWN_TYPES = """
 class Housekeeping:
     """Runs its chores when they are due."""
 
-    def __init__(self, database: Database, chores: Sequence[Callable[[Conn], None]]) -> None:
+    def __init__(self, database: Database, chores: Sequence[Callable[[Conn], object]]) -> None:
         self._database = database
         self._chores = chores
         self._ran_at: float | None = None

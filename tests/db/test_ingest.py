@@ -15,6 +15,7 @@ from shared.knowledge import Language
 from shared.knowledge.ingest import (
     Document,
     add_document,
+    embed_anew,
     embed_document,
     fail_document,
     known_embeddings,
@@ -240,3 +241,18 @@ def test_a_document_without_text_is_buried() -> None:
 def test_broken_vectors_are_refused(number: float) -> None:
     with pytest.raises(PermanentError, match="not finite"):
         vector_literal([0.1, number])
+
+
+def test_after_a_change_of_model_what_the_old_one_embedded_is_embedded_anew_once(database: Database) -> None:
+    with database.connection() as connection:
+        added = add_document(connection, new("# Regels\ntekst"))
+        embed(connection, added.id, CountingEmbedder("old"))
+        assert embed_anew(connection, "old") == 0
+        assert embed_anew(connection, "new") == 1
+        assert embed_anew(connection, "new") == 0
+        assert len(connection.execute(JOBS, {"id": str(added.id)}).fetchall()) == 2
+        embedder = CountingEmbedder("new")
+        assert embed(connection, added.id, embedder)
+        assert len(embedder.texts) == 1
+        assert embed_anew(connection, "new") == 0
+        assert stored(connection, added.id).state == "ready"

@@ -1,0 +1,186 @@
+"""The phone page in a browser, as a person uses it: choosing a phone, asking, looking at bubbles, ticks, switches and jobs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+# What came and went, in order: a tick or a typing bubble may be there for less than the time between two looks.
+RECORDER = """
+    window.seen = [];
+    window.refused = [];
+    document.addEventListener("securitypolicyviolation", (event) => refused.push(event.violatedDirective + " " + event.blockedURI));
+    const note = (node) => {
+      if (!(node instanceof Element)) return;
+      if (node.dataset.testid === "typing") seen.push("typing");
+      if (node.dataset.testid === "message") seen.push(node.dataset.direction + " " + node.dataset.status);
+    };
+    new MutationObserver((changes) => {
+      for (const change of changes) {
+        if (change.type === "attributes") note(change.target);
+        else change.addedNodes.forEach(note);
+      }
+    }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-status"] });
+"""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A screen's size in CSS pixels, and the language of its browser."""
+
+    name: str
+    width: int
+    height: int
+    locale: str
+
+
+PHONE = Screen("phone", 360, 740, "nl-NL")
+DESKTOP = Screen("desktop", 1400, 900, "en-GB")
+
+
+class PhonePage:
+    """One open page; `close` checks that nothing went wrong in it. Waits are in milliseconds in the browser's names."""
+
+    def __init__(self, browser: Browser, url: str, screen: Screen, **context: Any) -> None:
+        self.screen = screen
+        self._context = browser.new_context(
+            viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, **context
+        )
+        self._context.set_default_timeout(10_000)
+        self._context.add_init_script(RECORDER)
+        self.page: Page = self._context.new_page()
+        self.problems: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on(
+            "console",
+            lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        self.page.goto(url)
+        self.page.get_by_test_id("chip").first.wait_for()
+
+    def close(self) -> None:
+        """End it. Raises AssertionError if the page said an error or broke its content security policy."""
+        refused = self.page.evaluate("refused")
+        self._context.close()
+        assert (self.problems, refused) == ([], [])
+
+    # ---- the phone
+
+    def hold(self, name: str) -> None:
+        """Take somebody's phone."""
+        if self.screen is PHONE:
+            self.page.get_by_test_id("show-people").click()
+        self.page.get_by_test_id("person").filter(has_text=name).click()
+        expect(self.page.locator("#presence")).to_contain_text(name)
+
+    def ask(self, text: str) -> None:
+        """Type a message and press Enter; what is seen from here on is in `seen`."""
+        self.page.evaluate("seen.length = 0")
+        composer = self.page.get_by_test_id("composer")
+        composer.fill(text)
+        composer.press("Enter")
+        expect(composer).to_have_value("")
+
+    @property
+    def seen(self) -> list[str]:
+        """Bubbles and ticks since the last question, in order: "mine sent", "typing", "theirs delivered"."""
+        return list(self.page.evaluate("seen"))
+
+    @property
+    def mine(self) -> Locator:
+        """The bubbles of who holds the phone."""
+        return self.page.locator("[data-direction=mine]")
+
+    @property
+    def theirs(self) -> Locator:
+        """The bubbles that came in."""
+        return self.page.locator("[data-direction=theirs]")
+
+    @property
+    def source(self) -> Locator:
+        """The source lines of the bubbles that came in."""
+        return self.theirs.get_by_test_id("source")
+
+    @property
+    def typing(self) -> Locator:
+        """The typing bubble."""
+        return self.page.get_by_test_id("typing")
+
+    # ---- the drawer
+
+    def open_drawer(self) -> None:
+        """Look behind the scenes: on a phone the drawer lies over the conversation."""
+        if self.screen is PHONE:
+            self.page.get_by_test_id("show-drawer").click()
+        expect(self.page.get_by_test_id("drawer")).to_be_in_viewport()
+
+    def close_drawer(self) -> None:
+        """Back to the conversation."""
+        if self.screen is PHONE:
+            self.page.keyboard.press("Escape")
+            expect(self.page.get_by_test_id("show-drawer")).to_be_focused()
+
+    def switch(self, fault: str, on: bool) -> None:
+        """Turn a fault on or off in the open drawer."""
+        found = self.page.locator(f"[data-fault={fault}]")
+        expect(found).to_have_attribute("aria-checked", str(not on).lower())
+        found.click()
+        expect(found).to_have_attribute("aria-checked", str(on).lower())
+
+    def kill(self) -> None:
+        """Press the button that kills the host."""
+        button = self.page.locator("[data-fault=kill_host]")
+        button.click()
+        expect(button).to_be_disabled()
+
+    def job(self, name: str) -> Locator:
+        """The cards of somebody's jobs."""
+        return self.page.get_by_test_id("job").filter(has_text=name)
+
+    def seconds_left(self, name: str) -> int:
+        """The countdown on somebody's job card, in seconds; 0 when there is none."""
+        text = self.job(name).locator(".countdown").text_content() or ""
+        return int(found[1]) if (found := re.search(r"(\d+) s$", text)) else 0
+
+    def focus(self) -> str:
+        """What has the focus now: its id or class. Raises AssertionError if a person could not see that it has."""
+        what, seen = self.page.evaluate(
+            """() => {
+                const at = document.activeElement;
+                const box = at.getBoundingClientRect();
+                const marked = at.matches(":focus-visible") && getComputedStyle(at).outlineStyle !== "none";
+                const inside = box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight;
+                return [at.id || at.className || at.tagName, marked && inside && box.width > 0];
+            }"""
+        )
+        assert seen, f"the focus is on {what}, and that cannot be seen"
+        return str(what)
+
+    # ---- the layout
+
+    def sticks_out(self) -> list[str]:
+        """What is wider than the screen or than its bubble; nothing when all fits."""
+        return list(
+            self.page.evaluate(
+                """() => {
+                    const wide = [];
+                    const root = document.documentElement;
+                    if (root.scrollWidth > innerWidth) wide.push("page " + root.scrollWidth);
+                    const log = document.getElementById("log");
+                    if (log.scrollWidth > log.clientWidth) wide.push("log " + log.scrollWidth);
+                    const edges = log.getBoundingClientRect();
+                    for (const bubble of log.querySelectorAll(".bubble")) {
+                        const box = bubble.getBoundingClientRect();
+                        if (box.left < edges.left || box.right > edges.right) wide.push("bubble " + box.width);
+                        for (const part of bubble.querySelectorAll(".text, .meta, .source")) {
+                            const inside = part.getBoundingClientRect();
+                            if (inside.left < box.left || inside.right > box.right + 1) wide.push(part.className);
+                        }
+                    }
+                    return wide;
+                }"""
+            )
+        )

@@ -1,0 +1,228 @@
+"""The main job in a real browser, against `up` itself: questions, ticks, sources, faults, retries, a killed host.
+
+With ANTWOORD_SCREENSHOTS=1 it also writes the README's pictures to docs/images/.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from local.phone.switches import MODEL, TWILIO
+from tests.e2e.browser import chromium
+from tests.e2e.phone_page import DESKTOP, PHONE, PhonePage, Screen
+from tests.e2e.running import until
+from tests.e2e.up_process import QUICK, UpProcess
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+BOTH = pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=lambda screen: screen.name)
+HOLIDAY = ("Hoeveel vakantie-uren heb ik als ik fulltime werk?", "200 vakantie-uren")
+BICYCLE = ("How does the bike plan work?", "bicycle")
+
+Open = Callable[..., PhonePage]
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    with UpProcess(tmp_path_factory.mktemp("antwoord-phone-page"), **QUICK | {"SETTLE_SECONDS": "0.3"}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(up: UpProcess, browser: Browser) -> Iterator[Open]:
+    """Open the page on a screen. At the end every fault is off again, and no page may have said an error."""
+    pages: list[PhonePage] = []
+
+    def opened(screen: Screen, name: str, **context: object) -> PhonePage:
+        pages.append(PhonePage(browser, up.page_url, screen, **context))
+        pages[-1].hold(name)
+        return pages[-1]
+
+    yield opened
+    for fault in (*TWILIO, *MODEL):
+        requests.post(f"{up.page_url}faults", json={"name": fault, "on": False}, timeout=5).raise_for_status()
+    for page in pages:
+        page.close()
+
+
+def picture(page: PhonePage, name: str) -> None:
+    """Write a picture for the README, if that was asked for."""
+    if os.environ.get("ANTWOORD_SCREENSHOTS") == "1":
+        IMAGES.mkdir(parents=True, exist_ok=True)
+        page.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+
+
+@pytest.mark.parametrize(
+    ("screen", "name", "question", "answer", "source"),
+    [
+        (PHONE, "Aisha Bennani", *HOLIDAY, "Bron: [1] Personeelshandboek › "),
+        (DESKTOP, "Chloe Walker", *BICYCLE, "Source: [1] Employee handbook › "),
+    ],
+    ids=["dutch-phone", "english-desktop"],
+)
+def test_a_question_its_ticks_and_the_answer_with_its_source(
+    visit: Open, screen: Screen, name: str, question: str, answer: str, source: str
+) -> None:
+    page = visit(screen, name)
+    page.ask(question)
+    expect(page.theirs).to_contain_text(answer)
+    expect(page.source).to_contain_text(source)
+    expect(page.mine).to_have_attribute("data-status", "read")
+    expect(page.typing).to_have_count(0)
+    seen = page.seen
+    assert seen[:5] == ["mine sent", "mine delivered", "mine read", "typing", "theirs sent"]
+    assert page.sticks_out() == []
+    if screen is PHONE:
+        picture(page, "phone")
+
+
+def test_a_throttled_model_is_asked_again_by_itself(visit: Open) -> None:
+    page = visit(PHONE, "Bram de Wit")
+    page.open_drawer()
+    page.switch("model_throttle", on=True)
+    page.close_drawer()
+    page.ask(HOLIDAY[0])
+    page.open_drawer()
+    job = page.job("Bram de Wit")
+    expect(job).to_have_attribute("data-state", "waiting")
+    expect(job.locator("[data-outcome=snoozed]").first).to_contain_text("Wacht even: te druk (429)")
+    expect(job.locator(".countdown")).to_contain_text("Volgende poging over")
+    left = page.seconds_left("Bram de Wit")
+    assert 1 <= left <= 5
+    until(lambda: page.seconds_left("Bram de Wit") < left, 3)
+    page.switch("model_throttle", on=False)
+    expect(job).to_have_attribute("data-state", "done")
+    expect(job.locator("[data-outcome=done]")).to_contain_text("Gelukt")
+    page.close_drawer()
+    expect(page.theirs).to_contain_text(HOLIDAY[1])
+
+
+def test_a_model_that_is_down_counts_as_an_attempt_and_is_tried_again(visit: Open, up: UpProcess) -> None:
+    page = visit(DESKTOP, "Grace Mensah")
+    page.switch("model_down", on=True)
+    page.ask(BICYCLE[0])
+    job = page.job("Grace Mensah")
+    expect(job).to_have_attribute("data-state", "waiting")
+    expect(job).to_contain_text("attempt 1 of 3")
+    expect(job.locator("[data-outcome=retry]")).to_contain_text("Failed, again later: service unavailable (503)")
+    expect(job.locator(".countdown")).to_contain_text("Next try in")
+    assert 5 <= page.seconds_left("Grace Mensah") <= 10
+    picture(page, "retry")
+    page.switch("model_down", on=False)
+    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")  # not ten seconds later
+    expect(page.theirs).to_contain_text(BICYCLE[1])
+    expect(job).to_have_attribute("data-state", "done")
+    expect(job).to_contain_text("attempt 2 of 3")
+    expect(job.locator("[data-outcome]")).to_have_count(2)
+
+
+@BOTH
+def test_an_answer_that_twilio_accepted_before_the_line_fell_arrives_once(
+    visit: Open, up: UpProcess, screen: Screen
+) -> None:
+    name = {PHONE: "Daan Visser", DESKTOP: "Emeka Okafor"}[screen]
+    page = visit(screen, name)
+    page.open_drawer()
+    page.switch("twilio_drop", on=True)
+    page.close_drawer()
+    page.ask(HOLIDAY[0])
+    expect(page.theirs).to_contain_text(HOLIDAY[1])
+    page.open_drawer()
+    unsure = page.job(name).locator("[data-outcome=failed]")
+    expect(unsure).to_contain_text(
+        {PHONE: "onzeker of het verstuurd is", DESKTOP: "unsure whether it was sent"}[screen]
+    )
+    expect(page.job(name)).to_have_attribute("data-state", "done")  # Twilio's callback has settled it
+    page.page.reload()
+    expect(page.theirs).to_have_count(1)
+
+
+def test_a_killed_host_starts_again_and_what_it_was_asked_is_answered_once(visit: Open, up: UpProcess) -> None:
+    page = visit(DESKTOP, "Ines Ferreira")
+    page.switch("model_slow", on=True)
+    page.ask(BICYCLE[0])
+    expect(page.typing).to_be_visible()
+    page.kill()
+    page.switch("model_slow", on=False)
+    until(lambda: "starting it again" in up.logged(), 5)
+    expect(page.theirs).to_contain_text(BICYCLE[1], timeout=15_000)
+    job = page.job("Ines Ferreira")
+    expect(job).to_have_attribute("data-state", "done")
+    expect(job.locator("[data-outcome=crashed]")).to_contain_text("Broken off, taken up again")
+    expect(page.mine).to_have_attribute("data-status", "read")
+    expect(page.theirs).to_have_count(1)
+
+
+@BOTH
+def test_the_keyboard_is_enough(visit: Open, screen: Screen) -> None:
+    page = visit(screen, {PHONE: "Fatma Yildiz", DESKTOP: "Hugo Janssen"}[screen])
+    page.page.reload()
+    page.page.get_by_test_id("chip").first.wait_for()
+    stops: list[str] = []
+    while not stops or stops[-1] != "composer":
+        page.page.keyboard.press("Tab")
+        stops.append(page.focus())
+        assert len(stops) < 40
+    assert stops[0] == "skip"
+    page.page.keyboard.type("Hoe laat moet ik bellen")
+    page.page.keyboard.press("Shift+Enter")
+    page.page.keyboard.type("als ik ziek ben?")
+    page.page.keyboard.press("Enter")
+    expect(page.mine.locator(".text")).to_have_text("Hoe laat moet ik bellen\nals ik ziek ben?")
+    expect(page.source).to_be_visible()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script><h1>**groot**</h1> &amp; [1]",
+        "betaal \u202e000.1 €\u202c niet \u2066\u2067 \u202e",
+        "x" * 2000,
+        "https://voorbeeld.example/" + "pad/" * 300,
+        "Z\u0351\u036b\u0343" * 40 + "\n" * 30 + "🧑‍🧑‍🧒‍🧒" * 60,
+    ],
+    ids=["markup", "right-to-left", "one-word", "link", "marks"],
+)
+def test_hostile_text_is_text_and_breaks_nothing(visit: Open, screen: Screen, text: str) -> None:
+    page = visit(screen, {PHONE: "Joris Bakker", DESKTOP: "Katarzyna Nowak"}[screen])
+    page.ask(text)
+    shown = page.mine.last
+    expect(shown).to_have_attribute("data-status", "delivered")
+    assert shown.locator(".text").text_content() == text.strip()
+    assert page.sticks_out() == []
+    assert page.page.title() == {PHONE: "Antwoord – telefoon", DESKTOP: "Antwoord – phone"}[screen]
+
+
+@BOTH
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_there_is_nothing_that_axe_calls_serious(visit: Open, screen: Screen, colours: str) -> None:
+    page = visit(screen, "Aisha Bennani", color_scheme=colours, reduced_motion="reduce")
+    expect(page.source.first).to_be_visible()
+    serious = page_violations(page)
+    page.open_drawer()
+    expect(page.page.get_by_test_id("job").first).to_be_visible()
+    assert [*serious, *page_violations(page)] == []
+
+
+def page_violations(page: PhonePage) -> list[str]:
+    """What axe-core calls serious or critical on the page as it is."""
+    found = Axe().run(page.page).response["violations"]
+    return [
+        f"{one['id']}: {node['html']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

@@ -1,0 +1,64 @@
+"""`up` as a new user runs it: a process of its own with an empty folder and no account; and a look at what it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.e2e.running import Rows, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 20.0
+# Seconds shorter than what is shipped, so that a test waits for less: the host's timer, settling, leases.
+QUICK = {"POLL_SCHEDULE": "* * * * * *", "SETTLE_SECONDS": "0", "JOB_LEASE_SECONDS": "2"}
+
+
+class UpProcess:
+    """A running `up`; as a context manager. The phone page is at `page_url`; `database` is a look at its rows."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.port, self.phone_port = free_port(), free_port()
+        self.page_url = f"http://127.0.0.1:{self.phone_port}/phone/"
+        self._folder = folder
+        self._environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | {
+            "ANTWOORD_FOLDER": str(folder),
+            "PYTHONPATH": str(ROOT),
+            "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir()),
+            **settings,
+        }
+
+    def logged(self) -> str:
+        """What `up` and its host have written to stderr."""
+        return self._log.read_text("utf-8", "replace")
+
+    def __enter__(self) -> Self:
+        self._log = self._folder / "up.log"
+        command = [sys.executable, "-m", "cli", "up", "--port", str(self.port), "--phone-port", str(self.phone_port)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdout=subprocess.PIPE, stderr=log, cwd=self._folder
+            )
+        assert self._process.stdout is not None
+        if not any(b"Ctrl-C" in line for line in self._process.stdout):
+            raise AssertionError(f"`up` did not start: {self.logged()}")
+        running = json.loads((self._folder / "running.json").read_text("utf-8"))
+        self.database = Rows(running["environment"]["DATABASE_URL"])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.database.close()
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        finally:
+            self._process.kill()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
