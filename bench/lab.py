@@ -25,6 +25,7 @@ from shared.errors import UserError
 from shared.settings import setting_names
 
 FOLDER = ROOT / ".antwoord"  # not the system's temporary folder: that may be in memory, where a commit costs nothing
+VARIANT_APP = ROOT / "bench" / "variant_app" / "function_app.py"
 SHIPPED = ROOT / "local.settings.sample.json"
 NOBODY = "http://127.0.0.1:9"  # where no service listens, for what a figure must not need
 
@@ -68,6 +69,15 @@ class Lab:
     def enter[T](self, manager: contextlib.AbstractContextManager[T]) -> T:
         """Keep something open until the end."""
         return self._closing.enter_context(manager)
+
+    def variant(self, function_app: Path = VARIANT_APP, **queues: object) -> Path:
+        """A folder with an application and the project's host.json, its queue settings changed by `queues`."""
+        folder = Path(tempfile.mkdtemp(prefix="app-", dir=self.folder))
+        shutil.copy(function_app, folder / "function_app.py")
+        configuration = json.loads((ROOT / "host.json").read_text("utf-8"))
+        configuration["extensions"]["queues"] |= queues
+        (folder / "host.json").write_text(json.dumps(configuration), "utf-8")
+        return folder
 
     def host(self, database_url: str, *arguments: str, app: Path | None = None, **changes: str) -> HostProcess:
         """A host that answers; `changes` are settings, `app` another application than the project's."""

@@ -17,6 +17,7 @@ from cli.output import Status
 from shared.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+WORKERS = 3
 SUITES = ("unit", "db", "crash", "e2e")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MAC_BROWSERS = (
@@ -43,9 +44,16 @@ def command(
     named = any(not argument.startswith("-") for argument in further)
     folders = [] if named and not suites else [f"tests/{suite}" for suite in suites or present()]
     chosen = ["-k", expression] if expression else []
-    done = subprocess.run([sys.executable, "-m", "pytest", *folders, *chosen, *further], cwd=ROOT, check=False)
+    command = [sys.executable, "-m", "pytest", *workers(further), *folders, *chosen, *further]
+    done = subprocess.run(command, cwd=ROOT, check=False)
     print(f"{' '.join(suites) or 'all tests'}: {time.monotonic() - start:.1f} s", file=sys.stderr)
     raise typer.Exit(STATUS_OF_PYTEST.get(done.returncode, Status.FAILED))
+
+
+def workers(further: Sequence[str]) -> list[str]:
+    """Pytest in three processes, a file in one of them: much of the time is waiting. Not for somebody who looks inside."""
+    alone = any(argument.startswith(("-n", "-s", "--pdb", "-x", "tests")) for argument in further)
+    return [] if alone else ["-n", str(WORKERS), "--dist", "loadfile"]
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:

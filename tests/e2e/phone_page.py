@@ -61,6 +61,11 @@ class PhonePage:
         self.page.goto(url)
         self.page.get_by_test_id("chip").first.wait_for()
 
+    def again(self) -> None:
+        """Load the page anew; the phone is remembered."""
+        self.page.reload()
+        self.page.get_by_test_id("chip").first.wait_for()
+
     def close(self) -> None:
         """End it. Raises AssertionError if the page said an error or broke its content security policy."""
         refused = self.page.evaluate("refused")
@@ -104,6 +109,10 @@ class PhonePage:
         """The source lines of the bubbles that came in."""
         return self.theirs.get_by_test_id("source")
 
+    def gets(self, text: str) -> None:
+        """Wait until a bubble with this text has come in."""
+        self.theirs.filter(has_text=text).first.wait_for()
+
     @property
     def typing(self) -> Locator:
         """The typing bubble."""
@@ -139,6 +148,12 @@ class PhonePage:
     def job(self, name: str) -> Locator:
         """The cards of somebody's jobs."""
         return self.page.get_by_test_id("job").filter(has_text=name)
+
+    def job_gets(self, name: str, state: str) -> Locator:
+        """Wait until somebody's newest job is in this state, in the page's words for states; its card."""
+        newest = self.job(name).first
+        newest.and_(self.page.locator(f"[data-state={state}]")).wait_for()
+        return newest
 
     def seconds_left(self, name: str) -> int:
         """The countdown on somebody's job card, in seconds; 0 when there is none."""

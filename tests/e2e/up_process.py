@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import requests
+
 from tests.e2e.running import Rows, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,11 @@ class UpProcess:
             "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir()),
             **settings,
         }
+
+    def sends_to(self, phone: str) -> int:
+        """How often Twilio was asked to send a message to a number."""
+        asked = requests.get(f"http://127.0.0.1:{self.phone_port}/_requests", timeout=5).json()
+        return sum(call["where"] == "create" and call["form"].get("To") == f"whatsapp:{phone}" for call in asked)
 
     def logged(self) -> str:
         """What `up` and its host have written to stderr."""

@@ -116,7 +116,7 @@ export function showJobs(jobs, nameOf) {
 }
 
 function stateOf(job) {
-  if (job.status === "failed" && /held|ambiguous/.test(job.error_class ?? "")) return "held";
+  if (job.status === "failed" && job.error_class === "held") return "held";
   if (job.status === "pending" && job.attempts_list.length > 0) return "waiting";
   return job.status;
 }
@@ -142,7 +142,7 @@ function fillCard(entry, job, nameOf) {
     ),
     element("p", { class: "about" }, about.join(" · ")),
     left > 0 && element("p", { class: "about" }, words("earlier", { count: left })),
-    element("ol", { class: "tries" }, ...present([...tries.map(attemptLine), state === "processing" && runningLine()])),
+    element("ol", { class: "tries" }, ...present([...tries.map(attemptLine), lastLine(job, state)])),
     entry.countdown,
     reason(job, state),
   ];
@@ -155,20 +155,26 @@ function reason(job, state) {
   return element("p", { class: "error-text" }, job.last_error);
 }
 
-function runningLine() {
-  return element("li", { "data-tone": "running" }, element("span", { class: "result" }, words("running")));
+/** What is true now and is no attempt: it runs, or a callback proved after the last attempt that the message arrived. */
+function lastLine(job, state) {
+  const settled = state === "done" && isHeld(job.attempts_list.at(-1));
+  if (state !== "processing" && !settled) return null;
+  const attributes = settled ? { "data-tone": "good", "data-outcome": "settled" } : { "data-tone": "running" };
+  return element("li", attributes, element("span", { class: "result" }, words(settled ? "settled" : "running")));
 }
+
+const isHeld = (attempt) => attempt?.outcome === "failed" && attempt.error_class === "held";
 
 function attemptLine(attempt, place, all) {
   const started = new Date(attempt.started);
   const ended = new Date(attempt.ended);
-  const result = wordIn("outcome", attempt.outcome);
+  const result = isHeld(attempt) ? wordIn("state", "held") : wordIn("outcome", attempt.outcome);
   const saidBefore = attempt.error === all[place - 1]?.error;
   const why = attempt.error_class && attempt.error_class !== attempt.outcome ? wordIn("error", attempt.error_class) : "";
   const status = attempt.http_status ? ` (${attempt.http_status})` : "";
   return element(
     "li",
-    { "data-tone": TONES[attempt.outcome] ?? "wait", "data-outcome": attempt.outcome },
+    { "data-tone": isHeld(attempt) ? "wait" : (TONES[attempt.outcome] ?? "wait"), "data-outcome": attempt.outcome },
     element("time", { datetime: started.toISOString() }, clock(started, true)),
     element(
       "span",

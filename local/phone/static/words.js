@@ -65,6 +65,7 @@ const NL = {
   soon: "Volgende poging nu",
   earlier: "{count} eerdere pogingen",
   running: "Is nu bezig",
+  settled: "Opgelost: Twilio meldde dat het bericht er is",
   outcome: {
     done: "Gelukt", retry: "Mislukt, later opnieuw", failed: "Mislukt, geen nieuwe poging", snoozed: "Wacht even",
     continued: "Gaat verder", returned: "Teruggegeven", crashed: "Afgebroken, opnieuw opgepakt",
@@ -79,7 +80,7 @@ const NL = {
     poison: "steeds afgebroken", embedding_width: "vectoren van een andere breedte",
   },
   questions: [
-    "Hoeveel vakantie-uren heb ik als ik fulltime werk?",
+    "Hoeveel vakantie-uren heb ik?",
     "Hoe laat moet ik bellen als ik ziek ben?",
     "Hoeveel dagen per week mag ik thuiswerken?",
     "Wat voor weer wordt het morgen?",
@@ -151,6 +152,7 @@ const EN = {
   soon: "Next try now",
   earlier: "{count} earlier attempts",
   running: "Running now",
+  settled: "Settled: Twilio reported that it has the message",
   outcome: {
     done: "Succeeded", retry: "Failed, again later", failed: "Failed, no new try", snoozed: "Waits a moment",
     continued: "Goes on", returned: "Given back", crashed: "Broken off, taken up again",
