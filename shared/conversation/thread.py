@@ -18,6 +18,8 @@ OPEN = """
     SELECT id, body, media, provider_sid, created_at < now() - interval '24 hours' AS is_stale
     FROM messages WHERE conversation_id = %(id)s AND NOT from_self AND answered_by IS NULL ORDER BY seq
 """
+# A burial covers what its job has read, and nothing that came in later.
+NOTE_PROMPTED = "UPDATE messages SET prompted_by = %(job_id)s WHERE id = ANY (%(ids)s)"
 SITUATION = """
     SELECT c.id, c.address, c.mode, c.language, c.opted_out_at IS NOT NULL AS is_opted_out, c.person_id,
         p.language AS person_language, p.id IS NOT NULL AND p.left_at IS NULL AS is_known,
@@ -34,13 +36,16 @@ SITUATION = """
     WHERE c.id = %(id)s
     GROUP BY c.id, p.id
 """
+# What was not answered is no history: a message that the model's filter refused would have the next prompt refused as well.
 HISTORY = """
     SELECT from_self, body FROM (
-        SELECT seq, from_self, body FROM messages
-        WHERE conversation_id = %(id)s AND body <> '' AND status NOT IN ('draft', 'failed')
-            AND purpose IN ('message', 'answer', 'unanswered') AND NOT (id = ANY (%(open)s))
-            AND created_at > now() - interval '24 hours'
-        ORDER BY seq DESC LIMIT 6) AS newest
+        SELECT m.seq, m.from_self, m.body FROM messages m
+        WHERE m.conversation_id = %(id)s AND m.body <> '' AND m.status NOT IN ('draft', 'failed')
+            AND m.purpose IN ('message', 'answer', 'unanswered') AND NOT (m.id = ANY (%(open)s))
+            AND m.created_at > now() - interval '24 hours'
+            AND (m.from_self OR EXISTS (
+                SELECT FROM messages r WHERE r.reply_id = m.answered_by AND r.status <> 'failed'))
+        ORDER BY m.seq DESC LIMIT 6) AS newest
     ORDER BY seq
 """
 
@@ -104,7 +109,9 @@ def read(connection: Conn, job: Job, conversation_id: UUID) -> Thread:
     history = connection.execute(
         HISTORY, {"id": conversation_id, "open": [message.id for message in messages]}
     ).fetchall()
-    return Thread(situation, messages, [(bool(row[0]), str(row[1])) for row in history])
+    found = Thread(situation, messages, [(bool(row[0]), str(row[1])) for row in history])
+    connection.execute(NOTE_PROMPTED, {"job_id": job.id, "ids": [message.id for message in found.fresh]})
+    return found
 
 
 ALREADY_ANSWERED = """

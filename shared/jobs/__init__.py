@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from shared.jobs import autoreply, embed_record, send_message
+from shared.errors import Failure
+from shared.jobs.autoreply import on_bury as bury_autoreply
+from shared.jobs.autoreply import run as autoreply
+from shared.jobs.embed_record import on_bury as bury_embed_record
+from shared.jobs.embed_record import run as embed_record
+from shared.jobs.send_message import on_bury as bury_send_message
+from shared.jobs.send_message import run as send_message
 from shared.jobs.services import Services
-from shared.queue.job import JobType
-from shared.queue.policy import ANSWERS, LINES, RECORDS
+from shared.queue.job import Job, JobType, Lease, Verdict, Write
+from shared.queue.policy import ANSWERS, LINES, RECORDS, Policy
+
+type Run = Callable[[Services, Job, Lease], Verdict]
+type OnBury = Callable[[Services, Job, Failure], Sequence[Write]]
+
+TYPES: dict[str, tuple[Run, Policy, OnBury]] = {
+    "autoreply": (autoreply, ANSWERS, bury_autoreply),
+    "send_message": (send_message, LINES, bury_send_message),
+    "embed_record": (embed_record, RECORDS, bury_embed_record),
+}
 
 
 def table(services: Services) -> dict[str, JobType]:
     """Every type that this version can run, by name."""
-    types = [
-        JobType("autoreply", partial(autoreply.run, services), ANSWERS, partial(autoreply.on_bury, services)),
-        JobType("send_message", partial(send_message.run, services), LINES, partial(send_message.on_bury, services)),
-        JobType("embed_record", partial(embed_record.run, services), RECORDS, partial(embed_record.on_bury, services)),
-    ]
-    return {job_type.name: job_type for job_type in types}
+    return {
+        name: JobType(name, partial(run, services), policy, partial(on_bury, services))
+        for name, (run, policy, on_bury) in TYPES.items()
+    }

@@ -19,11 +19,13 @@ from shared.jobs.services import Services
 from shared.queue.job import Complete, Job, Lease, Verdict, Write
 from shared.queue.store import enqueue_write
 
-# A burial covers the open messages, so that one that kills its job does not kill the next: only a restart or a person
-# answers them.
+# A burial covers the messages that its job has read, so that one that kills its job does not kill the next: only a restart
+# or a person answers them. What came in later has a job of its own. A job that never came to read covers all.
 COVER_BURIED = """
     UPDATE messages SET answered_by = %(job_id)s
     WHERE conversation_id = %(conversation_id)s AND NOT from_self AND answered_by IS NULL
+        AND (prompted_by = %(job_id)s OR NOT EXISTS (
+            SELECT FROM messages p WHERE p.conversation_id = %(conversation_id)s AND p.prompted_by = %(job_id)s))
 """
 # Only inside WhatsApp's 24 hours, and not to somebody who has opted out or is already talking with a person.
 APOLOGISE = """
@@ -91,7 +93,7 @@ def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) ->
         case Line(purpose, reason):
             return _line(found, purpose, reason, language)
         case Question(text):
-            with _Typing(services, found):
+            with _Typing(services, job, found):
                 drafted = make_answer(services, found, text, language)
             return _save(job, lease, found, drafted)
 
@@ -141,12 +143,12 @@ def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Ver
 
 
 class _Typing:
-    """Shows "typing…" beside the model call: best effort, its thread has ended when the answer is there."""
+    """Shows "typing…" beside the first model call: best effort, its thread has ended when the answer is there."""
 
-    def __init__(self, services: Services, found: thread.Thread) -> None:
+    def __init__(self, services: Services, job: Job, found: thread.Thread) -> None:
         sid = next((m.provider_sid for m in reversed(found.fresh) if m.provider_sid), None)
         self._thread = None
-        if services.settings.typing_indicator and sid:
+        if services.settings.typing_indicator and sid and job.claims == 1:  # once a message, not at each retry
             self._thread = threading.Thread(target=services.line.typing, args=(sid,), name="typing", daemon=True)
 
     def __enter__(self) -> None:

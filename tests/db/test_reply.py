@@ -466,8 +466,31 @@ def test_a_poisonous_message_is_covered_by_its_burial(world: World) -> None:
     assert job_row(world) == ("failed", "poison")
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     run_all(world)
-    assert "kapot" not in world.model.asked[0][-1]["content"].split("<question")[1]
+    assert "kapot" not in world.model.asked[0][-1]["content"]
     assert world.sent_to(ADDRESS) == [APOLOGY, NOTICE + ANSWER]
+
+
+def test_a_message_that_comes_while_its_elder_dies_is_answered(world: World) -> None:
+    def says(messages: Any) -> str:
+        if len(world.model.asked) == 1:
+            world.says(ADDRESS, "hoeveel ouderschapsverlof is er?")
+            raise PermanentError("content_filter", "refused")
+        return "Zes weken. [1]"
+
+    world.model.says = says
+    world.says(ADDRESS, "iets wat het filter weigert")
+    run_all(world)
+    assert "weigert" not in world.model.asked[1][-1]["content"]
+    bodies = world.sent_to(ADDRESS)
+    assert sorted(body[:5] for body in bodies) == ["Je pr", "Sorry"]
+    assert world.value("SELECT count(*) FROM messages WHERE NOT from_self AND answered_by IS NULL") == 0
+
+
+def test_typing_is_shown_once_a_message(world: World) -> None:
+    world.model.says = raising(TransientError("empty_answer", "no text"), times=2)  # type: ignore[assignment]
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    run_all(world)
+    assert len(world.line.typed) == 1
 
 
 def test_held_errors_of_a_small_line_ask_for_a_person(world: World) -> None:

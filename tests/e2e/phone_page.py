@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.e2e.waiting import wait_until
 
 # What came and went, in order: a tick or a typing bubble may be there for less than the time between two looks.
 RECORDER = """
     window.seen = [];
     window.refused = [];
-    document.addEventListener("securitypolicyviolation", (event) => refused.push(event.violatedDirective + " " + event.blockedURI));
+    document.addEventListener("securitypolicyviolation", (event) => {
+      refused.push(event.violatedDirective + " " + event.blockedURI);
+    });
     const note = (node) => {
       if (!(node instanceof Element)) return;
       if (node.dataset.testid === "typing") seen.push("typing");
@@ -27,6 +30,11 @@ RECORDER = """
 """
 
 
+def appears(what: Locator, name: str, seconds: float = 10.0) -> None:
+    """Wait until there is such an element; the browser's own waiting looks twice a second only."""
+    wait_until(what.count, seconds, name)
+
+
 @dataclass(frozen=True)
 class Screen:
     """A screen's size in CSS pixels, and the language of its browser."""
@@ -35,20 +43,22 @@ class Screen:
     width: int
     height: int
     locale: str
+    scale: float = 1.0
 
 
-PHONE = Screen("phone", 360, 740, "nl-NL")
+PHONE = Screen("phone", 360, 740, "nl-NL", scale=2.0)
 DESKTOP = Screen("desktop", 1400, 900, "en-GB")
 
 
 class PhonePage:
-    """One open page; `close` checks that nothing went wrong in it. Waits are in milliseconds in the browser's names."""
+    """One open page, without the movements that some people switch off. `check` tells whether anything went wrong in it."""
 
-    def __init__(self, browser: Browser, url: str, screen: Screen, **context: Any) -> None:
+    def __init__(self, browser: Browser, url: str, screen: Screen) -> None:
         self.screen = screen
         self._context = browser.new_context(
-            viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, **context
-        )
+            viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, reduced_motion="reduce",
+            device_scale_factor=screen.scale,
+        )  # fmt: skip
         self._context.set_default_timeout(10_000)
         self._context.add_init_script(RECORDER)
         self.page: Page = self._context.new_page()
@@ -59,18 +69,21 @@ class PhonePage:
             lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None,
         )
         self.page.goto(url)
-        self.page.get_by_test_id("chip").first.wait_for()
+        appears(self.page.get_by_test_id("chip"), "the page")
 
     def again(self) -> None:
         """Load the page anew; the phone is remembered."""
         self.page.reload()
-        self.page.get_by_test_id("chip").first.wait_for()
+        appears(self.page.get_by_test_id("chip"), "the page")
+
+    def check(self) -> None:
+        """Raises AssertionError if the page said an error or broke its content security policy since the last check."""
+        problems, self.problems[:] = [*self.problems, *self.page.evaluate("refused.splice(0)")], []
+        assert problems == []
 
     def close(self) -> None:
-        """End it. Raises AssertionError if the page said an error or broke its content security policy."""
-        refused = self.page.evaluate("refused")
+        """End it."""
         self._context.close()
-        assert (self.problems, refused) == ([], [])
 
     # ---- the phone
 
@@ -111,7 +124,11 @@ class PhonePage:
 
     def gets(self, text: str) -> None:
         """Wait until a bubble with this text has come in."""
-        self.theirs.filter(has_text=text).first.wait_for()
+        appears(self.theirs.filter(has_text=text), f"an answer with {text!r}")
+
+    def gets_status(self, status: str) -> None:
+        """Wait until the newest own bubble has its ticks: sent, delivered, read or failed."""
+        appears(self.mine.last.and_(self.page.locator(f"[data-status={status}]")), f"a message that is {status}")
 
     @property
     def typing(self) -> Locator:
@@ -152,12 +169,12 @@ class PhonePage:
     def job_gets(self, name: str, state: str) -> Locator:
         """Wait until somebody's newest job is in this state, in the page's words for states; its card."""
         newest = self.job(name).first
-        newest.and_(self.page.locator(f"[data-state={state}]")).wait_for()
+        appears(newest.and_(self.page.locator(f"[data-state={state}]")), f"a job of {name} that is {state}")
         return newest
 
     def seconds_left(self, name: str) -> int:
-        """The countdown on somebody's job card, in seconds; 0 when there is none."""
-        text = self.job(name).locator(".countdown").text_content() or ""
+        """The countdown on the card of somebody's newest job, in seconds; 0 when there is none."""
+        text = self.job(name).first.locator(".countdown").text_content() or ""
         return int(found[1]) if (found := re.search(r"(\d+) s$", text)) else 0
 
     def focus(self) -> str:

@@ -236,6 +236,9 @@ byId("languages").addEventListener("click", ({ target }) => {
   setLanguage(target.dataset.language);
   drawAll();
 });
+byId("chips").addEventListener("focusin", ({ target }) => { // browsers leave one that is half in sight as it is
+  target.scrollIntoView({ block: "nearest", inline: "nearest" });
+});
 byId("chips").addEventListener("wheel", (event) => {
   if (event.deltaX === 0) byId("chips").scrollLeft += event.deltaY;
 }, { passive: true });

@@ -45,6 +45,7 @@ CREATE TABLE messages (
     media jsonb NOT NULL DEFAULT '[]',
     raw jsonb,
     provider_sid text UNIQUE,
+    prompted_by uuid,  -- inbound: the job that last read it for a draft
     answered_by uuid,  -- inbound: the reply that answers it; its own id when no answer is due; null while it is open
     reply_id uuid,
     part int,
