@@ -1,7 +1,7 @@
 """Acknowledging a webhook, against a bare single-row insert through the same host, the same pool and the same cluster.
 
-The job types rest meanwhile: jobs are stored and wakes are sent, but no job competes for the processor. One after another over
-a kept connection the ratio of the medians is measured, in batches that take turns; at 200 a second the tail is.
+The job types rest meanwhile: jobs are stored and wakes are sent, but no job competes for the processor. The medians are of
+requests that come one at a time, in batches that take turns; the tail is that of 200 a second, whatever the answers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 
 from bench.figures import Figure, Goal, Spread, percentile, ratios
 from bench.lab import REST, Lab
-from bench.load import Connection, OpenLoop, one_by_one, post, webhook
+from bench.load import Sender, post, webhook
 from bench.report import alone
 from local.host_process import ROOT
+from local.standins.storage_queue import QueueStandIn
 
-ROUNDS, WARM_UP, BATCH = 15, 3, 60
-RATE, RATE_SECONDS, RATE_ROUNDS = 200, 10, 2
+ROUNDS, WARM_UP, BATCH = 9, 2, 25
+APART_SECONDS = 0.02  # enough for what a wake causes in the host after the answer
+RATE, RATE_SECONDS, RATE_ROUNDS = 200, 2, 5
 TEXT = "Hoeveel vakantie-uren heb ik als ik fulltime werk?"
 CREATE_BARE = "CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL)"
 BASELINE_APP = ROOT / "bench" / "baseline_app"
@@ -26,80 +28,82 @@ BASELINE_APP = ROOT / "bench" / "baseline_app"
 
 @dataclass(slots=True)
 class Case:
-    """One host under one kind of load; `request` makes the next one."""
+    """One host under one kind of load; `request` makes the next request. Milliseconds of each round."""
 
     what: str
     url: str
     request: Callable[[], bytes]
-    medians: list[float] = field(default_factory=list)
+    apart: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
     tails: list[float] = field(default_factory=list)
-    slowest: list[float] = field(default_factory=list)
 
 
 def measure(note: Callable[[str], None]) -> list[Figure]:
-    """The figures; about a minute and a half."""
-    with Lab() as lab, OpenLoop() as loop:
-        bare, *cases = _cases(lab)
-        note(f"acknowledge: {ROUNDS} rounds one after another …")
-        _take_turns([bare, *cases])
-        note(f"acknowledge: {RATE} a second for {RATE_SECONDS} s, {RATE_ROUNDS} rounds …")
+    """The figures; nearly two minutes."""
+    with Lab() as lab, Sender() as sender, QueueStandIn() as storage:
+        cases = _cases(lab, storage)
+        note(f"acknowledge: {ROUNDS} rounds one at a time …")
+        _take_turns(sender, cases)
+        note(f"acknowledge: {RATE_ROUNDS} rounds of {RATE} a second for {RATE_SECONDS} s …")
         for _ in range(RATE_ROUNDS):
-            for case in (bare, *cases):
+            for case in cases:
                 requests = [case.request() for _ in range(RATE * RATE_SECONDS)]
-                took = [seconds * 1000 for seconds in loop.run(case.url, requests, RATE)]
-                case.tails.append(percentile(took, 0.99))
-                case.slowest.append(max(took))
-                time.sleep(0.5)
-        return list(_figures(bare, cases))
+                case.tails.append(percentile(sender.at_rate(case.url, requests, RATE), 0.99) * 1000)
+                time.sleep(0.3)
+    return list(_figures(*cases))
 
 
-def _cases(lab: Lab) -> list[Case]:
-    url = lab.database("antwoord")
-    connection = lab.connect(url)
+def _cases(lab: Lab, storage: QueueStandIn) -> list[Case]:
+    """The baseline, and then ours."""
+    database = lab.database("antwoord")
+    connection = lab.connect(database)
     connection.execute(CREATE_BARE)
     connection.execute(REST)
-    baseline = lab.host(url, "--no-timer", "--no-wake", app=BASELINE_APP).url
-    plain = lab.host(url, "--no-timer", "--no-wake").url
-    waking = lab.host(url, "--no-timer", "--queue-standin").url
+    bare = lab.host(database, "--no-timer", "--no-wake", app=BASELINE_APP).url
+    plain = lab.host(database, "--no-timer", "--no-wake").url
+    sending = lab.host(
+        database, "--no-timer", app=lab.variant(), BENCH_QUEUE_TRIGGER="off",
+        AzureWebJobsStorage=storage.connection_string,
+    ).url  # fmt: skip
+    together = lab.host(database, "--no-timer", "--queue-standin").url
     numbers = itertools.count(31_600_000_000)
-    form = webhook(baseline, "+31600000000", TEXT).partition(b"\r\n\r\n")[2]
+    form = webhook(bare, "+31600000000", TEXT).partition(b"\r\n\r\n")[2]
 
     def different(host: str) -> Callable[[], bytes]:
         return lambda: webhook(host, f"+{next(numbers)}", TEXT)
 
     return [
-        Case("bare insert", baseline, lambda: post(baseline, "/api/bare", form)),
+        Case("bare insert", bare, lambda: post(bare, "/api/bare", form)),
         Case("no wake", plain, different(plain)),
-        Case("wake in one process", waking, different(waking)),
-        Case("no wake, one hot conversation", plain, lambda: webhook(plain, "+31611111111", TEXT)),
-        Case("wake, one hot conversation", waking, lambda: webhook(waking, "+31622222222", TEXT)),
+        Case("wake sent to another process", sending, different(sending)),
+        Case("the same, one hot conversation", sending, lambda: webhook(sending, "+31611111111", TEXT)),
+        Case("wake queue in this process", together, different(together)),
     ]
 
 
-def _take_turns(cases: list[Case]) -> None:
-    connections = [Connection(case.url) for case in cases]
+def _take_turns(sender: Sender, cases: list[Case]) -> None:
     for number in range(WARM_UP + ROUNDS):
-        order = list(zip(cases, connections, strict=True))
-        for case, connection in order[number % len(order) :] + order[: number % len(order)]:
-            took = one_by_one(connection, [case.request() for _ in range(BATCH)])
-            if number >= WARM_UP:
-                case.medians.append(percentile(took, 0.5) * 1000)
-            time.sleep(0.02)  # what a batch left behind (wakes) shall not be counted to the next
-    for connection in connections:
-        connection.__exit__(None, None, None)
+        turn = number % len(cases)
+        for pause in (0.0, APART_SECONDS):
+            for case in cases[turn:] + cases[:turn]:
+                took = sender.one_by_one(case.url, [case.request() for _ in range(BATCH)], pause)
+                if number >= WARM_UP:
+                    (case.apart if pause else case.together).append(percentile(took, 0.5) * 1000)
+                time.sleep(0.1)  # what a batch left behind shall not be counted to the next
 
 
-def _figures(bare: Case, cases: list[Case]) -> Iterator[Figure]:
-    for case in cases:
-        yield Figure(
-            "acknowledge", f"p50, {case.what}", Spread.of(case.medians), "ms", Spread.of(bare.medians),
-            ratios(case.medians, bare.medians), Goal(1.3, "ratio"),
+def _figures(bare: Case, *cases: Case) -> Iterator[Figure]:
+    def figure(what: str, took: list[float], baseline: list[float], goal: Goal | None) -> Figure:
+        return Figure(
+            "acknowledge", what, Spread.of(took), "ms", Spread.of(baseline), ratios(took, baseline), goal
         )  # fmt: skip
+
     for case in cases:
-        yield Figure(
-            "acknowledge", f"p99 at {RATE} a second, {case.what}", Spread.of(case.tails), "ms",
-            Spread.of(bare.tails), ratios(case.tails, bare.tails), Goal(25.0),
-        )  # fmt: skip
+        yield figure(f"p50 one at a time, {case.what}", case.apart, bare.apart, Goal(1.3, "ratio"))
+    for case in cases:
+        yield figure(f"p50 back to back, {case.what}", case.together, bare.together, None)
+    for case in cases:
+        yield figure(f"p99 at {RATE} a second, {case.what}", case.tails, bare.tails, Goal(25.0))
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import random
 import time
 from collections.abc import Callable
 
-from bench.figures import Figure, Goal, Spread, percentile
+from bench.figures import Figure, Goal, Spread
 from bench.lab import Lab, is_idle, wait_until
-from bench.load import Connection, one_by_one, webhook
+from bench.load import Sender, webhook
 from bench.report import alone
 from local.host_process import HostProcess
 from local.standins.twilio import TwilioStandIn
@@ -20,9 +20,9 @@ from shared.db.pool import Conn
 
 WAKE_ROUNDS, WAKE_MESSAGES = 4, 30
 IDLE_SECONDS = 0.1  # between two messages, besides the time that the first one's job takes
-TIMER_ROUNDS, TIMER_MESSAGES = 3, 34
+TIMER_ROUNDS, TIMER_MESSAGES = 4, 26
 PERIOD = 2  # seconds; the shipped schedule is every five
-PER_PERIOD = 6  # messages in one period of the timer: fewer than there are slots
+PER_PERIOD = 8  # messages in one period of the timer: as many as there are slots
 
 # The first claim of each message's job; the messages are answered one by one, so each has a job of its own.
 DELAYS = """
@@ -36,7 +36,7 @@ DELAYS = """
 
 
 def measure(note: Callable[[str], None]) -> list[Figure]:
-    """The figures; about a minute and a half."""
+    """The figures; about a minute."""
     with Lab() as lab, TwilioStandIn(steps=()) as twilio:
         changes = {"SETTLE_SECONDS": "0", "TWILIO_API_BASE_URL": twilio.url}
         woken, timed = lab.database("woken"), lab.database("timed")
@@ -60,9 +60,9 @@ def measure(note: Callable[[str], None]) -> list[Figure]:
 def _by_wake(connection: Conn, host: HostProcess) -> list[list[float]]:
     """The delays (seconds) of each round."""
     count = 10 + WAKE_ROUNDS * WAKE_MESSAGES
-    with Connection(host.url) as sender:
+    with Sender() as sender:
         for number in range(count):
-            one_by_one(sender, [webhook(host.url, f"+{31_600_000_000 + number}", "hallo")])
+            sender.one_by_one(host.url, [webhook(host.url, f"+{31_600_000_000 + number}", "hallo")])
             wait_until(lambda: is_idle(connection), "a job to be done")
             time.sleep(IDLE_SECONDS)
     return _rounds(connection, count, WAKE_ROUNDS, WAKE_MESSAGES)
@@ -72,11 +72,11 @@ def _by_timer(connection: Conn, host: HostProcess) -> list[list[float]]:
     """The same; the messages come at random moments of the timer's period."""
     count, draw = TIMER_ROUNDS * TIMER_MESSAGES, random.Random(7)
     begins = time.monotonic()
-    with Connection(host.url) as sender:
+    with Sender() as sender:
         for number in range(count):
             due = begins + (number + draw.random()) * PERIOD / PER_PERIOD
             time.sleep(max(due - time.monotonic(), 0.0))
-            one_by_one(sender, [webhook(host.url, f"+{31_600_000_000 + number}", "hallo")])
+            sender.one_by_one(host.url, [webhook(host.url, f"+{31_600_000_000 + number}", "hallo")])
     wait_until(lambda: is_idle(connection), "the last jobs to be done")
     return _rounds(connection, count, TIMER_ROUNDS, TIMER_MESSAGES)
 
@@ -89,7 +89,7 @@ def _rounds(connection: Conn, count: int, rounds: int, messages: int) -> list[li
 
 
 def _spread(rounds: list[list[float]], share: float, factor: float) -> Spread:
-    return Spread.of(percentile(delays, share) * factor for delays in rounds)
+    return Spread.pooled([[delay * factor for delay in delays] for delays in rounds], share)
 
 
 def main() -> None:

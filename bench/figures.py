@@ -13,9 +13,9 @@ COLUMNS = ("bench", "what", "figure", "baseline", "ratio", "goal", "met")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of several rounds, with the lowest and the highest."""
+    """A figure over several rounds, with the lowest and the highest; mostly their median."""
 
-    median: float
+    middle: float
     low: float
     high: float
 
@@ -27,18 +27,24 @@ class Spread:
             raise ValueError("a figure needs at least one round")
         return cls(statistics.median(values), min(values), max(values))
 
+    @classmethod
+    def pooled(cls, rounds: Sequence[Sequence[float]], share: float) -> Spread:
+        """A percentile of all rounds' values together, for rounds too small to have a tail; the range is the rounds' own."""
+        own = [percentile(values, share) for values in rounds]
+        return cls(percentile([value for values in rounds for value in values], share), min(own), max(own))
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A limit on the median of the figure's value or of its ratio."""
+    """A limit on the figure's value or on its ratio."""
 
     limit: float
     on: Literal["value", "ratio"] = "value"
     at_least: bool = False
 
-    def is_met(self, median: float) -> bool:
-        """Whether a median keeps the limit; the limit itself does."""
-        return median >= self.limit if self.at_least else median <= self.limit
+    def is_met(self, value: float) -> bool:
+        """Whether a value keeps the limit; the limit itself does."""
+        return value >= self.limit if self.at_least else value <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Figure:
         if self.goal is None:
             return None
         judged = self.value if self.goal.on == "value" else self.ratio
-        return judged is not None and self.goal.is_met(judged.median)
+        return judged is not None and self.goal.is_met(judged.middle)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -89,8 +95,8 @@ def row(figure: Figure) -> tuple[str, ...]:
 
 def show(spread: Spread, unit: str) -> str:
     """`4.1 ms (3.9–4.6)`; one number when all rounds gave the same."""
-    median, low, high = (_number(value) for value in (spread.median, spread.low, spread.high))
-    return f"{median} {unit}" if low == high else f"{median} {unit} ({low}–{high})"
+    middle, low, high = (_number(value) for value in (spread.middle, spread.low, spread.high))
+    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low}–{high})"
 
 
 def as_json(figure: Figure) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def as_json(figure: Figure) -> dict[str, Any]:
 
 
 def _spread_json(spread: Spread | None) -> dict[str, float] | None:
-    return {"median": spread.median, "low": spread.low, "high": spread.high} if spread else None
+    return {"middle": spread.middle, "low": spread.low, "high": spread.high} if spread else None
 
 
 def _goal(figure: Figure) -> str:

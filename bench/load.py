@@ -84,20 +84,8 @@ def post(url: str, path: str, body: bytes, headers: str = "") -> bytes:
     return head.encode() + body
 
 
-def one_by_one(connection: Connection, requests: Sequence[bytes]) -> list[float]:
-    """The seconds of each request, each sent after the answer to the one before. Raises UserError unless all get 200."""
-    took = []
-    for request in requests:
-        began = time.perf_counter()
-        status = connection.ask(request)
-        took.append(time.perf_counter() - began)
-        if status != 200:
-            raise UserError(f"The host answered {status} to a request of the bench.")
-    return took
-
-
-class OpenLoop:
-    """A process of its own that sends at a fixed rate; a context manager."""
+class Sender:
+    """A process of its own that sends, so that nothing in the bench's process competes with it; a context manager."""
 
     def __enter__(self) -> Self:
         self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
@@ -109,12 +97,28 @@ class OpenLoop:
     ) -> None:
         self._pool.shutdown()
 
-    def run(self, url: str, requests: Sequence[bytes], rate: float) -> list[float]:
+    def one_by_one(self, url: str, requests: Sequence[bytes], pause: float = 0.0) -> list[float]:
+        """The seconds of each request, each sent `pause` seconds after the answer to the one before.
+
+        Raises UserError unless all get 200.
+        """
+        return _well(self._pool.submit(one_by_one, url, requests, pause).result())
+
+    def at_rate(self, url: str, requests: Sequence[bytes], rate: float) -> list[float]:
         """The seconds of each request from when it was due, `rate` of them a second. Raises UserError unless all get 200."""
-        answers = self._pool.submit(at_rate, url, requests, rate).result()
-        if wrong := [status for status, _ in answers if status != 200]:
-            raise UserError(f"The host answered {wrong[0]} to {len(wrong)} of {len(answers)} requests of the bench.")
-        return [seconds for _, seconds in answers]
+        return _well(self._pool.submit(at_rate, url, requests, rate).result())
+
+
+def one_by_one(url: str, requests: Sequence[bytes], pause: float = 0.0) -> list[tuple[int, float]]:
+    """Send requests one after another over one kept connection; status and seconds of each."""
+    answers = []
+    with Connection(url) as connection:
+        for request in requests:
+            began = time.perf_counter()
+            status = connection.ask(request)
+            answers.append((status, time.perf_counter() - began))
+            time.sleep(pause)
+    return answers
 
 
 def at_rate(url: str, requests: Sequence[bytes], rate: float) -> list[tuple[int, float]]:
@@ -136,3 +140,9 @@ def at_rate(url: str, requests: Sequence[bytes], rate: float) -> list[tuple[int,
     for sender in senders:
         sender.join()
     return answers
+
+
+def _well(answers: Sequence[tuple[int, float]]) -> list[float]:
+    if wrong := [status for status, _ in answers if status != 200]:
+        raise UserError(f"The host answered {wrong[0]} to {len(wrong)} of {len(answers)} requests of the bench.")
+    return [seconds for _, seconds in answers]

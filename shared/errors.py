@@ -44,7 +44,14 @@ class SettingsError(AntwoordError):
 
 
 class UserError(AntwoordError):
-    """A command, a file or a flag is wrong; the text says what, where, and what to do."""
+    """A command, a file or a flag is wrong; the text says what, where, and what to do.
+
+    `name` is a word by which a page finds the sentence in another language.
+    """
+
+    def __init__(self, sentence: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(sentence)
 
 
 class RequestRefused(AntwoordError):

@@ -138,6 +138,12 @@ class Settings:
         _number(-1, 1), "least cosine of a relevant chunk; by model when absent", None
     )
 
+    ops_auth: Literal["off", "local", "entra"] = _setting(
+        _word("off", "local", "entra"), "who may open the console: nobody, whoever has a one-time link, or by Entra ID", "off"
+    )
+    ops_tenant_id: str | None = _setting(_text, "the Entra tenant of the console's administrators", None)
+    ops_role: str = _setting(_text, "the app role that an administrator must have", "Antwoord.Admin")
+
     azurewebjobsstorage: str | None = field(
         default=None,
         metadata={"parse": _text, "meaning": "the storage account of the wake queue; without one only the timer works",
@@ -193,9 +199,28 @@ def load(environment: Mapping[str, str], *, only: Collection[str] | None = None)
         elif not item.metadata["optional"] and (only is None or item.name in only):
             state = "is empty" if name in environment else "is not set"
             problems.append(f"{name} {state}: {item.metadata['meaning']}.")
+    if only is None or "ops_auth" in only:
+        problems += _console_problems(values, environment)
     if problems:
         raise SettingsError(problems)
     return Settings(**values)
+
+
+def _console_problems(values: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """A way into the console that this place cannot make safe is refused at the start, not at the first request."""
+    problems = []
+    match values.get("ops_auth"):
+        case "local" if environment.get("WEBSITE_SITE_NAME"):
+            problems.append("OPS_AUTH is 'local', which is for a developer's machine alone: on Azure it is off or entra.")
+        case "entra":
+            if environment.get("WEBSITE_AUTH_ENABLED", "").lower() != "true":
+                problems.append(
+                    "OPS_AUTH is 'entra', which needs the platform's sign-in: WEBSITE_AUTH_ENABLED is not True, so "
+                    "anybody could send its identity headers. Switch on authentication of the function app."
+                )
+            if not values.get("ops_tenant_id"):
+                problems.append("OPS_TENANT_ID is not set: OPS_AUTH is 'entra', and the console admits one tenant only.")
+    return problems
 
 
 def _is_secret(name: str) -> bool:

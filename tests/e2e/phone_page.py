@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -28,6 +29,32 @@ RECORDER = """
       }
     }).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-status"] });
 """
+
+FOCUS_IS_SEEN = """() => {
+    const at = document.activeElement;
+    const box = at.getBoundingClientRect();
+    const marked = at.matches(":focus-visible") && getComputedStyle(at).outlineStyle !== "none";
+    const inside = box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight;
+    return marked && inside && box.width > 0;
+}"""
+# What is wider than the screen, or than the bubble that it is in.
+STICKS_OUT = """() => {
+    const wide = [];
+    const root = document.documentElement;
+    if (root.scrollWidth > innerWidth) wide.push("page " + root.scrollWidth);
+    const log = document.getElementById("log");
+    if (log.scrollWidth > log.clientWidth) wide.push("log " + log.scrollWidth);
+    const edges = log.getBoundingClientRect();
+    for (const bubble of log.querySelectorAll(".bubble")) {
+        const box = bubble.getBoundingClientRect();
+        if (box.left < edges.left || box.right > edges.right) wide.push("bubble " + box.width);
+        for (const part of bubble.querySelectorAll(".text, .meta, .source")) {
+            const inside = part.getBoundingClientRect();
+            if (inside.left < box.left || inside.right > box.right + 1) wide.push(part.className);
+        }
+    }
+    return wide;
+}"""
 
 
 def appears(what: Locator, name: str, seconds: float = 10.0) -> None:
@@ -79,11 +106,28 @@ class PhonePage:
     def check(self) -> None:
         """Raises AssertionError if the page said an error or broke its content security policy since the last check."""
         problems, self.problems[:] = [*self.problems, *self.page.evaluate("refused.splice(0)")], []
-        assert problems == []
+        assert not problems, problems
 
     def close(self) -> None:
         """End it."""
         self._context.close()
+
+    def picture(self, path: Path) -> None:
+        """Write what is on the screen as a PNG; of a wide screen the phone and the drawer, without the list of people."""
+        left, right = 0.0, float(self.screen.width)
+        if self.screen is DESKTOP:
+            phone, drawer = (
+                self.page.locator(".device").bounding_box(),
+                self.page.get_by_test_id("drawer").bounding_box(),
+            )
+            assert phone is not None
+            assert drawer is not None
+            left, right = phone["x"] - 32, drawer["x"] + drawer["width"] + 32
+        self.page.screenshot(
+            path=path,
+            clip={"x": left, "y": 0, "width": right - left, "height": self.screen.height},
+            animations="disabled",
+        )
 
     # ---- the phone
 
@@ -178,41 +222,13 @@ class PhonePage:
         return int(found[1]) if (found := re.search(r"(\d+) s$", text)) else 0
 
     def focus(self) -> str:
-        """What has the focus now: its id or class. Raises AssertionError if a person could not see that it has."""
-        what, seen = self.page.evaluate(
-            """() => {
-                const at = document.activeElement;
-                const box = at.getBoundingClientRect();
-                const marked = at.matches(":focus-visible") && getComputedStyle(at).outlineStyle !== "none";
-                const inside = box.left >= 0 && box.top >= 0 && box.right <= innerWidth && box.bottom <= innerHeight;
-                return [at.id || at.className || at.tagName, marked && inside && box.width > 0];
-            }"""
-        )
-        assert seen, f"the focus is on {what}, and that cannot be seen"
-        return str(what)
+        """What has the focus now: its id or class. Raises AssertionError if a person cannot see that it has."""
+        what = str(self.page.evaluate("document.activeElement.id || document.activeElement.className"))
+        wait_until(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what} can be seen")
+        return what
 
     # ---- the layout
 
     def sticks_out(self) -> list[str]:
-        """What is wider than the screen or than its bubble; nothing when all fits."""
-        return list(
-            self.page.evaluate(
-                """() => {
-                    const wide = [];
-                    const root = document.documentElement;
-                    if (root.scrollWidth > innerWidth) wide.push("page " + root.scrollWidth);
-                    const log = document.getElementById("log");
-                    if (log.scrollWidth > log.clientWidth) wide.push("log " + log.scrollWidth);
-                    const edges = log.getBoundingClientRect();
-                    for (const bubble of log.querySelectorAll(".bubble")) {
-                        const box = bubble.getBoundingClientRect();
-                        if (box.left < edges.left || box.right > edges.right) wide.push("bubble " + box.width);
-                        for (const part of bubble.querySelectorAll(".text, .meta, .source")) {
-                            const inside = part.getBoundingClientRect();
-                            if (inside.left < box.left || inside.right > box.right + 1) wide.push(part.className);
-                        }
-                    }
-                    return wide;
-                }"""
-            )
-        )
+        """What is wider than the screen, or than its bubble; nothing when all fits."""
+        return list(self.page.evaluate(STICKS_OUT))

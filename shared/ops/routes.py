@@ -1,0 +1,39 @@
+"""How a page or an action is entered in the console's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from shared.ops.visit import Visit
+
+PREFIX = "/api/ops"
+FORM_BYTES = 64 * 1024
+UPLOAD_BYTES = 10 * 1024 * 1024
+
+type Handler = Callable[[Visit], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`path` is below /api/ops; `{id:uuid}` in it becomes a UUID. `is_open`: also for who has not signed in."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Handler
+    limit: int = FORM_BYTES
+    is_open: bool = False
+
+
+def page(path: str, handler: Handler, *, is_open: bool = False) -> Route:
+    """Something to look at: changes nothing."""
+    return Route("GET", path, handler, is_open=is_open)
+
+
+def action(path: str, handler: Handler, *, upload: bool = False, is_open: bool = False) -> Route:
+    """Something that is done: only by a POST with the session's CSRF token, from a page of ours."""
+    return Route("POST", path, handler, UPLOAD_BYTES if upload else FORM_BYTES, is_open)
