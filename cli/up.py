@@ -18,6 +18,7 @@ from cli.output import Output
 from shared.errors import UserError
 
 EMBED_SECONDS = 120.0
+MODEL_SECONDS = 0.8  # the stand-in thinks for so long, so that one sees it typing
 RESTART_SECONDS = 1.0  # after a host that was killed
 STARTS_IN_A_ROW = 5  # a host that ends this often within ten seconds each is broken, not killed
 
@@ -45,7 +46,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with Stack(FOLDER, given, host_url=host_url, phone_port=phone_port) as stack:
+    with Stack(FOLDER, given, host_url=host_url, phone_port=phone_port, model_seconds=MODEL_SECONDS) as stack:
         supervisor = Supervisor(stack.environment, port, output)
         stack.open(read_people(PEOPLE), lambda: _recent_jobs(stack.environment), supervisor.kill)
         _prepare(stack.environment, output)

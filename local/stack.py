@@ -18,6 +18,7 @@ from local.postgres import EmbeddedPostgres
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import ACCOUNT_SID, WHATSAPP_FROM, TwilioStandIn
 
+WEBHOOK_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # long enough for a host that was killed to be there again
 CHAT, EMBEDDING = "standin-chat", "standin-embedding"
 
 
@@ -79,7 +80,10 @@ class Stack:
     ) -> None:
         token = secrets.token_hex(16)
         twilio = TwilioStandIn(
-            auth_token=token, webhook_url=f"{self._host_url}/api/twilio/inbound", port=self._phone_port
+            auth_token=token,
+            webhook_url=f"{self._host_url}/api/twilio/inbound",
+            port=self._phone_port,
+            webhook_pauses=WEBHOOK_PAUSES,
         )
         twilio.add_routes(phone_routes(twilio, self.openai, people, jobs, kill_host))
         self.twilio = self._closing.enter_context(twilio)

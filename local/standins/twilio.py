@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from local.standins.faults import FaultPlan
 from local.standins.server import Call, StandIn
-from local.standins.twilio_callbacks import STEPS, Outbox, Pairs, Posted, StatusCallbacks, Step, inbound_form
+from local.standins.twilio_callbacks import PAUSES, STEPS, Outbox, Pairs, Posted, StatusCallbacks, Step, inbound_form
 from local.standins.twilio_messages import API_VERSION, BadFilter, Message, MessageStore
 
 ACCOUNT_SID = "AC" + "57a9d1" * 5 + "00"
@@ -53,6 +53,7 @@ class TwilioStandIn(StandIn):
         whatsapp_from: str = WHATSAPP_FROM,
         webhook_url: str | None = None,
         steps: Sequence[Step] = STEPS,
+        webhook_pauses: Sequence[float] = PAUSES,
         port: int = 0,
         faults: FaultPlan | None = None,
     ) -> None:
@@ -62,7 +63,7 @@ class TwilioStandIn(StandIn):
         self.opted_out: set[str] = set()
         self.messages = MessageStore()
         self._steps = steps
-        self._outbox = Outbox(account_sid, auth_token)
+        self._outbox = Outbox(account_sid, auth_token, webhook_pauses)
         self._callbacks: StatusCallbacks | None = None
         self._inbound_forms: dict[str, Pairs] = {}
         self._inbound = ThreadPoolExecutor(8, "twilio-inbound")
@@ -113,7 +114,7 @@ class TwilioStandIn(StandIn):
     ) -> str:
         """An employee writes: create the inbound message and post the signed webhook; returns the sid.
 
-        `from_number` is E.164, with or without `whatsapp:`. Up to three tries on 5xx or no answer; the outcome is on
+        `from_number` is E.164, with or without `whatsapp:`. Tried again after each of the pauses on 5xx or no answer; the outcome is on
         the message (`webhook`) and each try in `posted`. `wait=False` returns at once and posts from another thread.
         """
         sender = from_number if from_number.startswith("whatsapp:") else f"whatsapp:{from_number}"
