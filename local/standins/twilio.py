@@ -114,8 +114,8 @@ class TwilioStandIn(StandIn):
     ) -> str:
         """An employee writes: create the inbound message and post the signed webhook; returns the sid.
 
-        `from_number` is E.164, with or without `whatsapp:`. Tried again after each of the pauses on 5xx or no answer; the outcome is on
-        the message (`webhook`) and each try in `posted`. `wait=False` returns at once and posts from another thread.
+        `from_number` is E.164, with or without `whatsapp:`. It is tried again after each pause on 5xx or no answer; the outcome
+        is on the message (`webhook`) and each try in `posted`. `wait=False` returns at once and posts from another thread.
         """
         sender = from_number if from_number.startswith("whatsapp:") else f"whatsapp:{from_number}"
         message = self.messages.add(
