@@ -21,6 +21,7 @@ from shared.queue.job import Job, JobType
 from shared.queue.outcome import Outcomes
 
 RESCUE_EVERY_SECONDS = 1.0
+SLOT_WAIT_SECONDS = 1.0
 LINGER_SECONDS = 3.0  # a drain that finds nothing due waits for what falls due within this time
 GIVE_BACK_AFTER_SECONDS = 6.0  # of a planned stop: what has not ended by then is given back
 
@@ -66,7 +67,8 @@ class Worker:
         All its threads have ended when it returns. Raises DatabaseAway or psycopg.Error when nothing could be claimed.
         """
         with self._heartbeat.running():
-            jobs = self._claim(concurrency)
+            taken = self._take(concurrency, patient=False)
+            jobs = self._claim(taken) if taken else []
             if len(jobs) == 1:
                 self._run(jobs[0])
             elif jobs:
@@ -85,11 +87,12 @@ class Worker:
             running: set[Future[None]] = set()
             while not self._stopping.is_set() and time.monotonic() < ends:
                 try:
-                    jobs = self._claim(concurrency - len(running))
+                    taken = self._take(concurrency - len(running), patient=not running)
+                    jobs = self._claim(taken) if taken else []
                     failures = 0
                     ran += len(jobs)
                     running |= {pool.submit(self._run, job) for job in jobs}
-                    if not running and not self._linger(ends):
+                    if taken and not running and not self._linger(ends):
                         break
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
@@ -106,13 +109,21 @@ class Worker:
             self._stopping.set()
             threading.Thread(target=self._give_back, name="give-back", daemon=True).start()
 
-    def _claim(self, size: int) -> list[Job]:
-        """Claim as many jobs as there are free slots; each of them holds one until `_run` ends."""
+    def _take(self, size: int, *, patient: bool) -> int:
+        """Take free slots of this process, at most `size`; how many there were.
+
+        A patient caller that finds none waits for one, a second at most: so a wake message stays in hand, and the ones behind
+        it in the queue, whose length is what the platform scales by, until this process can do something for it.
+        """
         taken = 0
         while taken < size and self._slots.acquire(blocking=False):
             taken += 1
-        if not taken:
-            return []
+        if not taken and patient and self._slots.acquire(timeout=SLOT_WAIT_SECONDS):
+            taken = 1
+        return taken
+
+    def _claim(self, taken: int) -> list[Job]:
+        """Claim a job for each slot that was taken; each of them holds its slot until `_run` ends."""
         jobs: list[Job] = []
         try:
             self._rescue()

@@ -434,3 +434,24 @@ def test_slots_of_all_drains_together_are_bounded(bench: Bench) -> None:
     with ThreadPoolExecutor(5) as pool:
         total = sum(pool.map(lambda _: worker.drain(2, 5), range(5)))
     assert (total, most) == (30, 3)
+
+
+def test_a_drain_without_a_free_slot_waits_for_one(bench: Bench) -> None:
+    worker = Worker(bench.database, {TYPE: bench.type}, bench.delays.append, Limits(concurrency=1, lease_seconds=5))
+    busy, release = threading.Event(), threading.Event()
+
+    def work(job: Job, lease: Lease) -> Verdict:
+        if not busy.is_set():
+            busy.set()
+            assert release.wait(5)
+        return Complete()
+
+    bench.work = work
+    bench.add()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(worker.drain, 1, 0.1)  # ends with its first job: its time is up by then
+        assert busy.wait(5)
+        bench.add()
+        second = pool.submit(worker.drain, 1, 10)
+        release.set()
+        assert (first.result(), second.result()) == (1, 1)

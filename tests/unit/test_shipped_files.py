@@ -68,7 +68,7 @@ def test_no_part_can_take_all_threads_of_the_worker() -> None:
 def test_one_wake_message_is_one_slot_of_the_worker() -> None:
     queues = host()["extensions"]["queues"]
     assert queues["batchSize"] == defaults()["job_concurrency"] == int(values()["JOB_CONCURRENCY"])
-    assert queues["newBatchThreshold"] == 0
+    assert queues["newBatchThreshold"] == queues["batchSize"] - 1  # docs/decisions/0005
     assert queues["messageEncoding"] == "base64"
     assert seconds(queues["maxPollingInterval"]) == 2
     assert seconds(queues["visibilityTimeout"]) == defaults()["job_lease_seconds"]
