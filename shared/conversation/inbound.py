@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from shared.conversation import consent, words
 from shared.conversation.text import storable
-from shared.db.pool import Database, is_worth_repeating, one
+from shared.db.pool import Conn, Database, is_worth_repeating, one
 from shared.errors import DatabaseAway, RequestRefused
 from shared.settings import SECONDS_OF_SETTLING_AT_MOST
 
@@ -26,63 +26,24 @@ SECONDS_AT_MOST = 4.5  # for all tries together, so that Twilio has its 503 with
 POOL_WAIT_SECONDS = 2.0
 STATEMENT_SECONDS = 3.0
 
+# The statement itself is the function store_inbound of migration 0001: its plan is kept, and the webhook answers sooner.
 STORE = """
-    WITH known AS MATERIALIZED (
-        SELECT FROM messages WHERE provider_sid = %(sid)s
-    ), conversation AS (
-        INSERT INTO conversations AS c (address, external_user_id, profile_name, person_id, last_inbound_at,
-            opted_out_at, consent_changed_at)
-        SELECT %(address)s, %(external_user_id)s, %(profile_name)s,
-            (SELECT id FROM people WHERE phone = %(address)s AND left_at IS NULL), now(),
-            CASE WHEN %(consent)s::text = 'stop' THEN now() END, CASE WHEN %(consent)s::text = 'stop' THEN now() END
-        WHERE NOT EXISTS (SELECT FROM known)
-        ON CONFLICT (address) DO UPDATE SET
-            last_inbound_at = now(),
-            external_user_id = coalesce(excluded.external_user_id, c.external_user_id),
-            profile_name = coalesce(excluded.profile_name, c.profile_name),
-            person_id = coalesce(c.person_id, excluded.person_id),
-            opted_out_at = CASE %(consent)s::text WHEN 'stop' THEN coalesce(c.opted_out_at, now())
-                WHEN 'start' THEN NULL ELSE c.opted_out_at END,
-            consent_changed_at = CASE WHEN %(consent)s::text = 'stop' AND c.opted_out_at IS NULL
-                OR %(consent)s::text = 'start' AND c.opted_out_at IS NOT NULL THEN now() ELSE c.consent_changed_at END
-        RETURNING id, opted_out_at, coalesce(consent_changed_at = now(), false) AS changed,
-            coalesce(%(consent_language)s, language, (SELECT p.language FROM people p WHERE p.id = person_id),
-                %(default_language)s) AS language
-    ), message AS (
-        INSERT INTO messages (id, conversation_id, from_self, source, body, media, raw, provider_sid, status, answered_by)
-        SELECT %(message_id)s, id, false, 'contact', %(body)s, %(media)s, %(raw)s, %(sid)s, 'received',
-            CASE WHEN changed AND NOT %(confirmed)s THEN %(line_id)s
-                 WHEN changed OR opted_out_at IS NOT NULL THEN %(message_id)s::uuid END
-        FROM conversation
-        ON CONFLICT (provider_sid) DO NOTHING
-        RETURNING id
-    ), confirmation AS (
-        INSERT INTO messages (id, conversation_id, from_self, source, purpose, body, status, reply_id, part, parts, language)
-        SELECT %(line_id)s, c.id, true, 'system', 'consent',
-            CASE c.language WHEN 'nl' THEN %(line_nl)s ELSE %(line_en)s END, 'draft', %(line_id)s, 1, 1, c.language
-        FROM conversation c, message
-        WHERE c.changed AND NOT %(confirmed)s
-    ), closed AS (
-        UPDATE messages m SET answered_by = m.id
-        FROM conversation c, message
-        WHERE c.changed AND c.opted_out_at IS NOT NULL
-            AND m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL
-    ), job AS (
-        INSERT INTO ai_jobs (payload, conversation_id, next_run_at)
-        SELECT CASE WHEN c.changed THEN jsonb_build_object('type', 'send_message', 'message_id', %(line_id)s::uuid)
-                ELSE jsonb_build_object('type', 'autoreply', 'conversation_id', c.id, 'message_id', %(message_id)s::uuid)
-                END,
-            c.id, now() + CASE WHEN c.changed THEN interval '0' ELSE make_interval(secs => %(settle)s) END
-        FROM conversation c, message
-        WHERE CASE WHEN c.changed THEN NOT %(confirmed)s ELSE c.opted_out_at IS NULL END
-        ON CONFLICT (conversation_id) WHERE type = 'autoreply' AND status IN ('pending', 'processing')
-        DO UPDATE SET rerun = true, payload = excluded.payload, updated_at = now(),
-            next_run_at = CASE WHEN ai_jobs.claims = 0
-                THEN least(ai_jobs.run_started_at + make_interval(secs => %(settle_at_most)s), excluded.next_run_at)
-                ELSE ai_jobs.next_run_at END
-        RETURNING next_run_at
-    )
-    SELECT (SELECT id FROM message), (SELECT extract(epoch FROM next_run_at - now())::float8 FROM job)
+    SELECT stored_id, due_in FROM store_inbound(
+        %(sid)s, %(address)s, %(external_user_id)s, %(profile_name)s, %(body)s, %(media)s, %(raw)s, %(consent)s,
+        %(consent_language)s, %(default_language)s, %(confirmed)s, %(line_nl)s, %(line_en)s, %(message_id)s, %(line_id)s,
+        %(settle)s, %(settle_at_most)s)
+"""
+# The same joining for messages that are there already; whoever waits for their answer has waited long enough to settle.
+JOIN = """
+    INSERT INTO ai_jobs (payload, conversation_id)
+    SELECT jsonb_build_object('type', 'autoreply', 'conversation_id', conversation_id, 'message_id', id), conversation_id
+    FROM messages
+    WHERE conversation_id = %(conversation_id)s AND NOT from_self AND answered_by IS NULL
+        AND created_at > now() - interval '24 hours'
+    ORDER BY seq DESC LIMIT 1
+    ON CONFLICT (conversation_id) WHERE type = 'autoreply' AND status IN ('pending', 'processing')
+    DO UPDATE SET rerun = true, payload = excluded.payload, updated_at = now()
+    RETURNING id
 """
 
 
@@ -154,6 +115,15 @@ def store(database: Database, message: Inbound, *, settle_seconds: float, defaul
         assert row is not None
         return Stored(is_new=row[0] is not None, due_in=row[1])
     raise AssertionError("unreachable")
+
+
+def join(connection: Conn, conversation_id: UUID) -> UUID | None:
+    """Have a conversation's open messages answered: by its active autoreply, or by a new one that is due at once.
+
+    Inside a transaction that has locked the conversation. Returns the job's id; None when no open message is a question.
+    """
+    row = one(connection, JOIN, {"conversation_id": conversation_id})
+    return None if row is None else UUID(str(row[0]))
 
 
 def _parameters(message: Inbound, settle_seconds: float, default_language: str) -> dict[str, Any]:

@@ -173,6 +173,77 @@ RETURNS SETOF ai_jobs LANGUAGE sql VOLATILE AS $$
     RETURNING *
 $$;
 
+-- The webhook's one statement: a message, its conversation and its job are stored together, or nothing is. The job joins the
+-- conversation's active autoreply, if there is one: ON CONFLICT DO UPDATE takes that row's lock, so a claim passes it by while
+-- this transaction is open, and a completion waits for it and then sees `rerun`. It is a function for one reason: its plan is
+-- kept by the session, and planning it anew costs twice as much as running it (docs/decisions/0006).
+CREATE FUNCTION store_inbound(
+    p_sid text, p_address text, p_external_user_id text, p_profile_name text, p_body text, p_media jsonb, p_raw jsonb,
+    p_consent text, p_consent_language text, p_default_language text, p_confirmed boolean, p_line_nl text, p_line_en text,
+    p_message_id uuid, p_line_id uuid, p_settle float8, p_settle_at_most float8
+) RETURNS TABLE (stored_id uuid, due_in float8) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+
+    RETURN QUERY WITH known AS MATERIALIZED (
+        SELECT FROM messages WHERE provider_sid = p_sid
+    ), conversation AS (
+        INSERT INTO conversations AS c (address, external_user_id, profile_name, person_id, last_inbound_at,
+            opted_out_at, consent_changed_at)
+        SELECT p_address, p_external_user_id, p_profile_name,
+            (SELECT id FROM people WHERE phone = p_address AND left_at IS NULL), now(),
+            CASE WHEN p_consent = 'stop' THEN now() END, CASE WHEN p_consent = 'stop' THEN now() END
+        WHERE NOT EXISTS (SELECT FROM known)
+        ON CONFLICT (address) DO UPDATE SET
+            last_inbound_at = now(),
+            external_user_id = coalesce(excluded.external_user_id, c.external_user_id),
+            profile_name = coalesce(excluded.profile_name, c.profile_name),
+            person_id = coalesce(c.person_id, excluded.person_id),
+            opted_out_at = CASE p_consent WHEN 'stop' THEN coalesce(c.opted_out_at, now())
+                WHEN 'start' THEN NULL ELSE c.opted_out_at END,
+            consent_changed_at = CASE WHEN p_consent = 'stop' AND c.opted_out_at IS NULL
+                OR p_consent = 'start' AND c.opted_out_at IS NOT NULL THEN now() ELSE c.consent_changed_at END
+        RETURNING id, opted_out_at, coalesce(consent_changed_at = now(), false) AS changed,
+            coalesce(p_consent_language, language, (SELECT p.language FROM people p WHERE p.id = person_id),
+                p_default_language) AS language
+    ), message AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, body, media, raw, provider_sid, status, answered_by)
+        SELECT p_message_id, id, false, 'contact', p_body, p_media, p_raw, p_sid, 'received',
+            CASE WHEN changed AND NOT p_confirmed THEN p_line_id
+                 WHEN changed OR opted_out_at IS NOT NULL THEN p_message_id END
+        FROM conversation
+        ON CONFLICT (provider_sid) DO NOTHING
+        RETURNING id
+    ), confirmation AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, purpose, body, status, reply_id, part, parts, language)
+        SELECT p_line_id, c.id, true, 'system', 'consent',
+            CASE c.language WHEN 'nl' THEN p_line_nl ELSE p_line_en END, 'draft', p_line_id, 1, 1, c.language
+        FROM conversation c, message
+        WHERE c.changed AND NOT p_confirmed
+    ), closed AS (
+        UPDATE messages m SET answered_by = m.id
+        FROM conversation c, message
+        WHERE c.changed AND c.opted_out_at IS NOT NULL
+            AND m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL
+    ), job AS (
+        INSERT INTO ai_jobs (payload, conversation_id, next_run_at)
+        SELECT CASE WHEN c.changed THEN jsonb_build_object('type', 'send_message', 'message_id', p_line_id)
+                ELSE jsonb_build_object('type', 'autoreply', 'conversation_id', c.id, 'message_id', p_message_id)
+                END,
+            c.id, now() + CASE WHEN c.changed THEN interval '0' ELSE make_interval(secs => p_settle) END
+        FROM conversation c, message
+        WHERE CASE WHEN c.changed THEN NOT p_confirmed ELSE c.opted_out_at IS NULL END
+        ON CONFLICT (conversation_id) WHERE type = 'autoreply' AND status IN ('pending', 'processing')
+        DO UPDATE SET rerun = true, payload = excluded.payload, updated_at = now(),
+            next_run_at = CASE WHEN ai_jobs.claims = 0
+                THEN least(ai_jobs.run_started_at + make_interval(secs => p_settle_at_most), excluded.next_run_at)
+                ELSE ai_jobs.next_run_at END
+        RETURNING next_run_at
+    )
+    SELECT (SELECT id FROM message), (SELECT extract(epoch FROM next_run_at - now())::float8 FROM job);
+END
+$$;
+
 CREATE TABLE documents (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     title text NOT NULL,
