@@ -91,7 +91,9 @@ def migrate(connection: Conn, folder: Path = MIGRATIONS) -> list[str]:
             )
             applied.append(migration.name)
     _refuse_newer(connection, len(available(folder)))
-    limit_role(connection)
+    with connection.transaction():  # two that change the same role at once would fail each other
+        connection.execute(LOCK)
+        limit_role(connection)
     return applied
 
 
