@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import cache
 
 import azure.functions as func
 
@@ -34,6 +36,21 @@ def health(req: func.HttpRequest) -> func.HttpResponse:
     return func.HttpResponse(json.dumps(shown), status_code=status, mimetype="application/json")
 
 
+@app.route(route="ops/{*path}", methods=["GET", "HEAD", "POST"])
+async def ops(req: func.HttpRequest, context: func.Context) -> func.HttpResponse:
+    """The console."""
+    try:
+        console = await asyncio.to_thread(_console)
+        answer: func.HttpResponse = await console.handle_async(req, context)
+    except UnicodeDecodeError:  # of the address, by the library
+        from shared.ops.headers import HEADERS
+
+        return func.HttpResponse(
+            "This address cannot be read.", status_code=400, headers=HEADERS, mimetype="text/plain"
+        )
+    return answer
+
+
 @app.timer_trigger(arg_name="timer", schedule=antwoord.settings.poll_schedule)
 def poll(timer: func.TimerRequest) -> None:
     """All periodic work, and every due job: the safety net under the wake messages."""
@@ -53,6 +70,11 @@ if antwoord.settings.has_storage:
 def stopping() -> None:
     """Called by a host that can announce its end; Azure's cannot, and need not."""
     antwoord.stop()
+
+
+@cache
+def _console() -> func.AsgiMiddleware:
+    return func.AsgiMiddleware(antwoord.console)  # type: ignore[no-untyped-call]
 
 
 def _request(req: func.HttpRequest) -> Request:

@@ -18,11 +18,11 @@ from local.host_process import HostProcess
 from local.standins.twilio import TwilioStandIn
 from shared.db.pool import Conn
 
-WAKE_ROUNDS, WAKE_MESSAGES = 4, 30
+WAKE_ROUNDS, WAKE_MESSAGES = 4, 26
 IDLE_SECONDS = 0.1  # between two messages, besides the time that the first one's job takes
 TIMER_ROUNDS, TIMER_MESSAGES = 4, 26
 PERIOD = 2  # seconds; the shipped schedule is every five
-PER_PERIOD = 8  # messages in one period of the timer: as many as there are slots
+PER_PERIOD = 10  # messages in one period of the timer; there are eight slots, and a job takes little
 
 # The first claim of each message's job; the messages are answered one by one, so each has a job of its own.
 DELAYS = """
@@ -40,11 +40,11 @@ def measure(note: Callable[[str], None]) -> list[Figure]:
     with Lab() as lab, TwilioStandIn(steps=()) as twilio:
         changes = {"SETTLE_SECONDS": "0", "TWILIO_API_BASE_URL": twilio.url}
         woken, timed = lab.database("woken"), lab.database("timed")
-        host = lab.host(woken, "--no-timer", "--queue-standin", **changes)
+        host = lab.host(woken, "--no-timer", "--queue-standin", changes=changes)
         note(f"claimed: {WAKE_ROUNDS * WAKE_MESSAGES} messages, with wake …")
         by_wake = _by_wake(lab.connect(woken), host)
         host.stop()
-        host = lab.host(timed, "--no-wake", POLL_SCHEDULE=f"*/{PERIOD} * * * * *", **changes)
+        host = lab.host(timed, "--no-wake", changes=changes | {"POLL_SCHEDULE": f"*/{PERIOD} * * * * *"})
         note(f"claimed: {TIMER_ROUNDS * TIMER_MESSAGES} messages, by the timer alone …")
         by_timer = _by_timer(lab.connect(timed), host)
     wake = "wake in one process, no timer"

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 
 from bench.figures import Figure, Goal, Spread, ratios
-from bench.lab import Lab
+from bench.lab import BenchFailed, Lab
 from bench.report import alone
 from shared.db.pool import Conn, Database
-from shared.errors import UserError
 from shared.queue.job import Complete, Job, JobType, Lease, Verdict
 from shared.queue.worker import Limits, Worker
 
@@ -33,7 +32,7 @@ FINISHED = """
     FROM generate_series(1, %(count)s) n
 """
 LEFT = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing') AND next_run_at <= now()"
-FORGET_DONE = "DELETE FROM ai_jobs WHERE status = 'done' AND payload ->> 'n' IS NOT NULL AND claimed_at IS NOT NULL"
+FORGET_DRAINED = "DELETE FROM ai_jobs WHERE claimed_at IS NOT NULL"
 
 
 def measure(note: Callable[[str], None]) -> list[Figure]:
@@ -63,8 +62,8 @@ def measure(note: Callable[[str], None]) -> list[Figure]:
 
 
 def _drain(url: str, connection: Conn, count: int) -> float:
-    """Jobs a second; each round begins with the same rows. Raises UserError when jobs are left."""
-    connection.execute(FORGET_DONE)
+    """Jobs a second; each round begins with the same rows. Raises BenchFailed when jobs are left."""
+    connection.execute(FORGET_DRAINED)
     connection.execute(DUE, {"count": count})
     connection.execute("VACUUM ANALYZE ai_jobs, job_attempts")
     database = Database(url, CONNECTIONS)
@@ -77,7 +76,7 @@ def _drain(url: str, connection: Conn, count: int) -> float:
         database.close()
     row = connection.execute(LEFT).fetchone()
     if ran != count or row is None or row[0]:
-        raise UserError(f"The drain ran {ran} of {count} jobs and left {row[0] if row else '?'}.")
+        raise BenchFailed(f"The drain ran {ran} of {count} jobs and left {row[0] if row else '?'}.")
     return count / seconds
 
 

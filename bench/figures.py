@@ -72,7 +72,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile: the smallest value that at least `share` (0 to 1) of all do not exceed."""
     if not values:
         raise ValueError("a percentile needs at least one value")
-    return sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
+    rank = math.ceil(share * len(values) - 1e-9)  # 0.07 × 100 is a little over 7 in binary
+    return sorted(values)[max(rank, 1) - 1]
 
 
 def ratios(values: Sequence[float], baselines: Sequence[float]) -> Spread:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +21,7 @@ from local.postgres import EmbeddedPostgres
 from local.standins.twilio import ACCOUNT_SID, AUTH_TOKEN, WHATSAPP_FROM
 from shared.db.migrate import migrate
 from shared.db.pool import Conn
-from shared.errors import UserError
+from shared.errors import AntwoordError, UserError
 from shared.settings import setting_names
 
 FOLDER = ROOT / ".antwoord"  # not the system's temporary folder: that may be in memory, where a commit costs nothing
@@ -31,7 +31,13 @@ NOBODY = "http://127.0.0.1:9"  # where no service listens, for what a figure mus
 
 NO_TIME_LIMIT = "SET statement_timeout = 0"
 ACTIVE = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing')"
-REST = "UPDATE job_types SET resting_until = now() + interval '1 day', resting_reason = 'the bench measures the webhook'"
+REST = (
+    "UPDATE job_types SET resting_until = now() + interval '1 day', resting_reason = 'the bench measures the webhook'"
+)
+
+
+class BenchFailed(AntwoordError):
+    """A figure could not be measured."""
 
 
 class Lab:
@@ -70,30 +76,32 @@ class Lab:
         """Keep something open until the end."""
         return self._closing.enter_context(manager)
 
-    def variant(self, function_app: Path = VARIANT_APP, **queues: object) -> Path:
-        """A folder with an application and the project's host.json, its queue settings changed by `queues`."""
+    def variant(self, queues: Mapping[str, object] | None = None) -> Path:
+        """A folder with the variant application and the project's host.json, its queue settings changed by `queues`."""
         folder = Path(tempfile.mkdtemp(prefix="app-", dir=self.folder))
-        shutil.copy(function_app, folder / "function_app.py")
+        shutil.copy(VARIANT_APP, folder / "function_app.py")
         configuration = json.loads((ROOT / "host.json").read_text("utf-8"))
-        configuration["extensions"]["queues"] |= queues
+        configuration["extensions"]["queues"] |= queues or {}
         (folder / "host.json").write_text(json.dumps(configuration), "utf-8")
         return folder
 
-    def host(self, database_url: str, *arguments: str, app: Path | None = None, **changes: str) -> HostProcess:
+    def host(
+        self, database_url: str, *arguments: str, app: Path | None = None, changes: Mapping[str, str] | None = None
+    ) -> HostProcess:
         """A host that answers; `changes` are settings, `app` another application than the project's."""
         port = free_port()
         folder = ["--app", str(app)] if app else []
         log = self.enter((self.folder / f"host-{port}.log").open("wb"))
-        given = environment(database_url, f"http://127.0.0.1:{port}", **changes)
+        given = environment(database_url, f"http://127.0.0.1:{port}", changes)
         host = HostProcess(given, port=port, arguments=[*folder, *arguments], log=log)
         try:
             return self.enter(host)
         except UserError as failed:
             lines = (self.folder / f"host-{port}.log").read_text("utf-8", "replace").strip().splitlines()
-            raise UserError(f"{failed} It said: {lines[-1] if lines else 'nothing'}") from failed
+            raise BenchFailed(f"{failed} It said: {lines[-1] if lines else 'nothing'}") from failed
 
 
-def environment(database_url: str, host_url: str, **changes: str) -> dict[str, str]:
+def environment(database_url: str, host_url: str, changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a host runs with: the settings as they are shipped, none of this machine's own; `changes` by their names.
 
     Names that are not set are empty, so that no `local.settings.json` can bring a real service in.
@@ -116,7 +124,7 @@ def environment(database_url: str, host_url: str, **changes: str) -> dict[str, s
             "TWILIO_WHATSAPP_FROM": WHATSAPP_FROM,
             "PUBLIC_BASE_URL": host_url,
         }
-        | changes
+        | dict(changes or {})
     )
 
 
@@ -128,11 +136,11 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Poll a condition until it holds. Raises UserError when it does not in time."""
+    """Poll a condition until it holds. Raises BenchFailed when it does not in time."""
     ends = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > ends:
-            raise UserError(f"The bench waited {seconds:g} s for {what} in vain.")
+            raise BenchFailed(f"The bench waited {seconds:g} s for {what} in vain.")
         time.sleep(0.01)
 
 

@@ -18,12 +18,12 @@ from typing import Self
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
-from twilio.request_validator import RequestValidator
+from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
 
+from bench.lab import BenchFailed
 from local.standins.twilio import ACCOUNT_SID, AUTH_TOKEN, WHATSAPP_FROM
 from local.standins.twilio_callbacks import inbound_form
 from local.standins.twilio_messages import Message
-from shared.errors import UserError
 
 INBOUND = "/api/twilio/inbound"
 READ_SECONDS = 30.0
@@ -39,7 +39,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, request: bytes) -> int:
-        """Send one request and read the whole answer; its status. Raises UserError when the host hangs up."""
+        """Send one request and read the whole answer; its status. Raises BenchFailed when the host hangs up."""
         self._socket.sendall(request)
         answer = b""
         while (end := answer.find(b"\r\n\r\n")) < 0:
@@ -53,7 +53,7 @@ class Connection:
     def _more(self) -> bytes:
         if piece := self._socket.recv(65536):
             return piece
-        raise UserError("The host closed the connection in the middle of an answer.")
+        raise BenchFailed("The host closed the connection in the middle of an answer.")
 
     def __enter__(self) -> Self:
         return self
@@ -100,12 +100,12 @@ class Sender:
     def one_by_one(self, url: str, requests: Sequence[bytes], pause: float = 0.0) -> list[float]:
         """The seconds of each request, each sent `pause` seconds after the answer to the one before.
 
-        Raises UserError unless all get 200.
+        Raises BenchFailed unless all get 200.
         """
         return _well(self._pool.submit(one_by_one, url, requests, pause).result())
 
     def at_rate(self, url: str, requests: Sequence[bytes], rate: float) -> list[float]:
-        """The seconds of each request from when it was due, `rate` of them a second. Raises UserError unless all get 200."""
+        """The seconds of each request from when it was due, `rate` of them a second. Raises BenchFailed unless all get 200."""
         return _well(self._pool.submit(at_rate, url, requests, rate).result())
 
 
@@ -144,5 +144,5 @@ def at_rate(url: str, requests: Sequence[bytes], rate: float) -> list[tuple[int,
 
 def _well(answers: Sequence[tuple[int, float]]) -> list[float]:
     if wrong := [status for status, _ in answers if status != 200]:
-        raise UserError(f"The host answered {wrong[0]} to {len(wrong)} of {len(answers)} requests of the bench.")
+        raise BenchFailed(f"The host answered {wrong[0]} to {len(wrong)} of {len(answers)} requests of the bench.")
     return [seconds for _, seconds in answers]

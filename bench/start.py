@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from bench.figures import Figure, Goal, Spread, ratios
-from bench.lab import Lab, environment, free_port
+from bench.lab import BenchFailed, Lab, environment, free_port
 from bench.report import alone
 from local.host_process import ROOT
-from shared.errors import UserError
 
 ROUNDS, WARM_UP = 10, 1
 SECONDS_AT_MOST = 20.0
@@ -59,7 +58,7 @@ def _first_answer(command: Sequence[str], environ: Mapping[str, str], port: int)
         try:
             while not _answers(port):
                 if process.poll() is not None or time.perf_counter() - began > SECONDS_AT_MOST:
-                    raise UserError(f"{' '.join(command[1:])} did not answer: its status is {process.poll()}.")
+                    raise BenchFailed(f"{' '.join(command[1:])} did not answer: its status is {process.poll()}.")
                 time.sleep(0.002)
             return time.perf_counter() - began
         finally:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 from rich.console import Console
 
-from cli.environment import connection, database
+from cli.environment import connection, database, person
 from cli.output import AsJson, NothingMatched, Output, Status, plain, table
 from shared.conversation.language import detect
 from shared.errors import UserError
@@ -63,6 +64,17 @@ def list_(as_json: AsJson = False) -> None:
     ]
     columns = ["title", "language", "collection", "state", "reason", "chunks", "name", "id"]
     Output(as_json=as_json).result({"documents": rows}, lambda console: console.print(table(columns, shown)))
+
+
+@app.command()
+def remove(document_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+    """Remove a document: no answer is made from it any more. Answers that were sent keep its name."""
+    with connection() as opened:
+        title = ingest.remove_document(opened, document_id, who=person())
+    if title is None:
+        raise NothingMatched(f"There is no document {document_id}: see `docs list`.")
+    data = {"removed": {"id": document_id, "title": title}}
+    Output(as_json=as_json).result(data, lambda console: console.print(f"removed: {plain(title)}"))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -55,6 +56,14 @@ def withdraw() -> None:
 def settings(*only: str) -> Settings:
     """The settings, of which only those named must be there. Raises SettingsError."""
     return load(environment(), only=only)
+
+
+def person() -> str:
+    """Who runs this command, for the audit log."""
+    try:
+        return f"command:{getpass.getuser()}"
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"command:{os.getuid()}"
 
 
 @contextlib.contextmanager

@@ -1,27 +1,32 @@
-"""`jobs`: look at the queue, and run again what failed."""
+"""`jobs`: look at the queue, run again what failed, cancel what waits."""
 
 from __future__ import annotations
 
-import getpass
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 from rich.console import Console
 
-from cli.environment import connection
+from cli.environment import connection, person
 from cli.output import AsJson, NothingMatched, Output, Status, table
 from shared.queue import listing, replay
 from shared.queue.listing import AttemptRow, JobRow
 
-app = typer.Typer(help="Look at the queue, and run again what failed.")
+app = typer.Typer(help="Look at the queue, run again what failed, cancel what waits.")
 
-WORDS = {
+RETRIED = {
     "restarted": "restarted",
     "joined": "closed: the conversation's active job takes its messages along",
     "kept": "kept: part of its reply may have been sent, and the conversation has another active job",
     "not failed": "left alone: it has not failed",
+    "not found": "not found",
+}
+CANCELLED = {
+    "cancelled": "cancelled: nothing of it goes out any more",
+    "kept": "kept: its message may have been sent, or was",
+    "not pending": "left alone: it runs, is done, or has failed",
     "not found": "not found",
 }
 
@@ -29,7 +34,9 @@ WORDS = {
 @app.command("list")
 def list_(
     state: Annotated[str | None, typer.Option(help="pending, processing, done or failed.")] = None,
-    job_type: Annotated[str | None, typer.Option("--type", help="autoreply, send_message, embed_record.")] = None,
+    job_type: Annotated[
+        str | None, typer.Option("--type", help="autoreply, suggest, send_message, embed_record, import_people.")
+    ] = None,
     phone: Annotated[str | None, typer.Option(help="The conversation's address, +31…")] = None,
     sid: Annotated[str | None, typer.Option(help="Twilio's id of a message.")] = None,
     error_class: Annotated[str | None, typer.Option(help="The class of the last error.")] = None,
@@ -69,11 +76,24 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
 def retry(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_json: AsJson = False) -> None:
     """Run failed jobs again, now: the same rows, their history kept. What may have been sent is not sent blindly."""
     with connection() as opened:
-        became = replay.restart(opened, job_ids, who=f"command:{getpass.getuser()}")
-    lines = [(job_id, WORDS[what]) for job_id, what in became.items()]
+        became = replay.restart(opened, job_ids, who=person())
+    _tell(became, RETRIED, {"restarted", "joined"}, as_json=as_json)
+
+
+@app.command()
+def cancel(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_json: AsJson = False) -> None:
+    """Cancel waiting jobs: nothing of them goes out, and what they would have answered stays unanswered."""
+    with connection() as opened:
+        became = replay.cancel(opened, job_ids, who=person())
+    _tell(became, CANCELLED, {"cancelled"}, as_json=as_json)
+
+
+def _tell(became: Mapping[UUID, str], words: Mapping[str, str], well: Collection[str], *, as_json: bool) -> None:
+    """Say what became of each job; the status says whether anything was done at all."""
+    lines = [(job_id, words[what]) for job_id, what in became.items()]
     data = {"jobs": {str(job_id): what for job_id, what in became.items()}}
     Output(as_json=as_json).result(data, lambda console: console.print(table(["job", "what became of it"], lines)))
-    if not {"restarted", "joined"} & set(became.values()):
+    if not any(what in well for what in became.values()):
         raise typer.Exit(Status.NOTHING)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from cli.console import HOST_URL, make_link
 from cli.environment import FOLDER, RUNNING, announce, environment, running, withdraw
 from cli.output import Output
 from shared.errors import UserError
@@ -48,9 +49,11 @@ def command(
         signal.signal(number, lambda *_: stop.set())
     with Stack(FOLDER, given, host_url=host_url, phone_port=phone_port, model_seconds=MODEL_SECONDS) as stack:
         supervisor = Supervisor(stack.environment, port, output)
+        stack.environment.setdefault("OPS_AUTH", "local")
         stack.open(read_people(PEOPLE), lambda: _recent_jobs(stack.environment), supervisor.kill)
         _prepare(stack.environment, output)
-        announce({name: value for name, value in stack.environment.items() if given.get(name) != value} | _own(given))
+        made = {name: value for name, value in stack.environment.items() if given.get(name) != value}
+        announce(made | _own(given) | {HOST_URL: host_url})
         try:
             with supervisor.running(stop):
                 _wait_for_documents(stack.environment, stop)
@@ -196,6 +199,9 @@ def _print_links(stack: Any, host_url: str) -> None:
         lines.append(
             f"  Twilio       set your number's webhook to {stack.environment.get('PUBLIC_BASE_URL', '')}/api/twilio/inbound"
         )
+    if stack.environment["OPS_AUTH"] == "local":
+        with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            lines.append(f"  console      {make_link(connection, host_url)}")
     lines += [f"  health       {host_url}/api/health", "", "Ctrl-C stops it."]
     print("\n".join(lines), flush=True)
     sys.stdout.flush()

@@ -22,6 +22,7 @@ from shared.settings import Settings, load
 if TYPE_CHECKING:
     from shared.clients.azure_openai import AzureOpenAI, ChatModel, Embedder
     from shared.clients.twilio import Line, TwilioLine
+    from shared.ops.app import Console
     from shared.queue.housekeeping import Housekeeping
     from shared.queue.job import JobType
     from shared.queue.worker import Worker
@@ -66,6 +67,16 @@ class App:
         """`GET /api/health`."""
         return health.check(self.database)
 
+    @cached_property
+    def console(self) -> Console:
+        """The console, an ASGI application below /api/ops; what it is made of is imported when it is first opened."""
+        from shared.ops.app import Console
+        from shared.ops.figures import Overview
+        from shared.ops.visit import Services
+
+        overview = Overview(self.database)
+        return Console(Services(self.settings, self.database, self._open_embedder, self._wake, overview))
+
     def on_timer(self) -> int:
         """The one timer: periodic work, then all that is due. Returns how many jobs ran; never raises."""
         with self._lock:
@@ -92,6 +103,11 @@ class App:
     def _wake(self, due_in: float) -> None:
         self.wake.wake(max(due_in - HEAD_START_SECONDS, 0.0))
 
+    def _open_embedder(self) -> Embedder:
+        from shared.clients.azure_openai import AzureOpenAI
+
+        return self._embedder or AzureOpenAI(self.settings)
+
     @cached_property
     def worker(self) -> Worker:
         """The one worker of this process."""
@@ -110,12 +126,14 @@ class App:
     def _housekeeping(self) -> Housekeeping:
         from shared.conversation.overdue import flag_overdue
         from shared.knowledge.ingest import embed_anew
+        from shared.knowledge.people_record import refresh_records
         from shared.queue.housekeeping import Housekeeping, alert_unknown_types
 
         chores: list[Callable[[Conn], object]] = [
             flag_overdue,
             partial(alert_unknown_types, known=list(self._types)),
             partial(embed_anew, embedding_model=self.settings.azure_openai_embedding_deployment),
+            partial(refresh_records, embedding_model=self.settings.azure_openai_embedding_deployment),
         ]
         return Housekeeping(self.database, chores)
 

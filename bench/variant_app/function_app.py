@@ -1,4 +1,4 @@
-"""The application's own triggers, of which one thing can be taken away to see what it brings.
+"""The application's triggers for messages and jobs, of which one thing can be taken away to see what it brings.
 
     BENCH_HEAD_START=off       a wake message becomes visible when its job is due, not two seconds before
     BENCH_QUEUE_TRIGGER=off    wake messages are sent, but not read in this process (as on Azure, where another one reads them)
@@ -8,7 +8,6 @@ host.json is the project's own, put beside this file by the bench.
 
 from __future__ import annotations
 
-import json
 import os
 
 import azure.functions as func
@@ -40,14 +39,6 @@ def twilio_inbound(req: func.HttpRequest) -> func.HttpResponse:
 def twilio_status(req: func.HttpRequest) -> func.HttpResponse:
     """What became of a message of ours."""
     return _answer(antwoord.receive_status(_request(req)))
-
-
-@app.route(route="health", methods=["GET"])
-def health(req: func.HttpRequest) -> func.HttpResponse:
-    """Whether this instance can do its work."""
-    del req
-    status, shown = antwoord.health()
-    return func.HttpResponse(json.dumps(shown), status_code=status, mimetype="application/json")
 
 
 @app.timer_trigger(arg_name="timer", schedule=antwoord.settings.poll_schedule)

@@ -21,7 +21,15 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("shared.jobs",),
     ("shared.conversation", "shared.knowledge", "shared.webhooks"),
     ("shared.idempotency", "shared.queue", "shared.clients"),
-    ("shared.db", "shared.errors", "shared.backoff", "shared.signature", "shared.settings", "shared.telemetry"),
+    (
+        "shared.db",
+        "shared.errors",
+        "shared.audit",
+        "shared.backoff",
+        "shared.signature",
+        "shared.settings",
+        "shared.telemetry",
+    ),
 )
 NOT_DEPLOYED = ("cli", "local", "tests", "bench")
 

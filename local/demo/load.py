@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import LiteralString
 
 from shared.conversation.language import detect
 from shared.db.pool import Conn, one
 from shared.knowledge.ingest import add_document
+from shared.knowledge.people_file import read_table
+from shared.knowledge.people_rows import rows_of
 from shared.knowledge.upload import read_upload
 
 FOLDER = Path(__file__).parent
@@ -32,9 +33,8 @@ def load_demo(connection: Conn) -> tuple[int, int]:
             add_document(connection, read_upload(path.name, path.read_bytes(), None, "handbook", detect=detect))
             documents += 1
     if not _exists(connection, HAS_PEOPLE):
-        with PEOPLE.open(encoding="utf-8", newline="") as lines:
-            for row in csv.DictReader(lines):
-                people += connection.execute(ADD_PERSON, row).rowcount
+        for row in rows_of(read_table(PEOPLE.name, PEOPLE.read_bytes())):
+            people += connection.execute(ADD_PERSON, row.as_json()).rowcount
     return documents, people
 
 

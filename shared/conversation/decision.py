@@ -33,21 +33,28 @@ class Question:
     text: str
 
 
-type Decision = Nothing | Line | Question
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A question that a person answers: what the documents say is put to that person, not to the employee."""
+
+    text: str
+
+
+type Decision = Nothing | Line | Question | Suggestion
 
 
 def decide(thread: Thread, settings: Settings) -> Decision:
-    """The rules in their order: consent, age, a person at work, who asks, what is asked, how often."""
+    """The rules in their order: consent, a person at work, age, who asks, what is asked, how often."""
     situation = thread.situation
     if not thread.open:
         return Nothing()
     if situation.is_opted_out:
         return Nothing(is_settled=True)
+    if situation.mode == "manual":
+        return _beside_a_person(thread, settings)
     if not thread.fresh:
         return Nothing("too_late")
-    if situation.mode == "manual":
-        return Nothing("manual")
-    if not situation.is_known and settings.unknown_senders == "decline":
+    if _is_stranger(thread, settings):
         return Nothing(is_settled=True) if situation.declined_today else Line("decline")
     if any(asks_for_person(message.body) for message in thread.fresh):
         return Line("person", "asked")
@@ -56,6 +63,19 @@ def decide(thread: Thread, settings: Settings) -> Decision:
     if not thread.text:
         return Line("media", "media")
     return Question(thread.text)
+
+
+def _beside_a_person(thread: Thread, settings: Settings) -> Decision:
+    """Strangers, words for the person, and what exceeds the day's limit cost no model call here either."""
+    asks_nothing = not thread.text or any(asks_for_person(message.body) for message in thread.fresh)
+    is_enough = thread.situation.drafts_today > settings.sender_daily_limit
+    if asks_nothing or is_enough or _is_stranger(thread, settings):
+        return Nothing("manual")
+    return Suggestion(thread.text)
+
+
+def _is_stranger(thread: Thread, settings: Settings) -> bool:
+    return not thread.situation.is_known and settings.unknown_senders == "decline"
 
 
 def language_of(thread: Thread, detected: Language | None, default: Language) -> Language:

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 
 from shared.clients.deadline import TooLate, boot_clock
 from shared.clients.twilio import Line
+from shared.conversation.held_back import hold_back
 from shared.db.pool import Conn, one
 from shared.errors import FailureKind, HeldError, classify
 from shared.queue.job import Complete, Lease, Snooze, Verdict, Write
@@ -44,6 +45,8 @@ COVER = """
     UPDATE messages SET answered_by = %(reply_id)s
     WHERE id = ANY (%(ids)s) AND NOT from_self AND answered_by IS NULL
 """
+# What the machine has written leaves in automatic mode alone, and only while it covers something: a person who takes the
+# conversation over, or answers its messages, comes before it.
 INTENT = """
     UPDATE messages m SET status = 'sending', send_attempt = send_attempt + 1, send_started_at = now(),
         error_code = NULL, held_reason = NULL
@@ -51,14 +54,18 @@ INTENT = """
     WHERE m.id = %(id)s AND c.id = m.conversation_id
         AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL)
         AND (c.opted_out_at IS NULL OR m.purpose = 'consent')
+        AND (m.source <> 'ai' OR c.mode = 'auto' AND EXISTS (SELECT FROM messages q WHERE q.answered_by = m.reply_id))
         AND NOT EXISTS (
             SELECT FROM messages e
             WHERE e.conversation_id = m.conversation_id AND e.from_self AND e.id <> m.id
                 AND (e.status = 'sending' OR e.status = 'draft' AND e.seq < m.seq))
     RETURNING m.send_attempt
 """
-OPTED_OUT = """
-    SELECT c.opted_out_at IS NOT NULL AND m.purpose <> 'consent'
+WHY_NOT = """
+    SELECT c.opted_out_at IS NOT NULL AND m.purpose <> 'consent' AS is_opted_out,
+        m.source = 'ai' AND (c.mode = 'manual' OR NOT EXISTS (SELECT FROM messages q WHERE q.answered_by = m.reply_id))
+            AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL) AS is_taken_over,
+        m.reply_id
     FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE m.id = %(id)s
 """
 CANCEL = "UPDATE messages SET status = 'failed', held_reason = 'opted_out' WHERE id = %(id)s AND status IN ('draft', 'failed')"
@@ -145,9 +152,12 @@ class Sender:
 
     @staticmethod
     def _not_now(connection: Conn, message: Outbound) -> Verdict:
-        row = one(connection, OPTED_OUT, {"id": message.id})
+        row = one(connection, WHY_NOT, {"id": message.id})
         if row and row[0]:
             return Complete([Write(CANCEL, {"id": message.id})])
+        if row and row[1]:  # in the transaction that was refused, so that no second change of mode comes between
+            hold_back(connection, row[2])
+            return Complete()
         return Snooze(ONE_AT_A_TIME_SECONDS, "an earlier message of the conversation is still on its way")
 
 
@@ -171,7 +181,7 @@ def save(
     body: str,
     source: str,
     purpose: str,
-    language: str,
+    language: str | None,
     citations: Sequence[dict[str, Any]] = (),
     model: str | None = None,
     prompt_version: str | None = None,

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
+from shared.db.text import storable as storable
+
 MESSAGE_UNITS = 1600  # Twilio's limit for one WhatsApp message, counted in UTF-16 code units
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-
-
-def storable(text: str) -> str:
-    """The text with what Postgres cannot hold (NUL, lone surrogates) replaced by U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def utf16_units(text: str) -> int:

@@ -49,3 +49,8 @@ LINES: Final[dict[str, dict[Language, str]]] = {
 def line(name: str, language: Language) -> str:
     """One of the lines. Raises KeyError for a name that is not in the catalogue."""
     return LINES[name][language]
+
+
+def notice(language: Language) -> str:
+    """The line that a digital assistant answers, as it stands above an answer."""
+    return line("notice", language) + "\n\n"

@@ -10,9 +10,13 @@ from shared.jobs.autoreply import on_bury as bury_autoreply
 from shared.jobs.autoreply import run as autoreply
 from shared.jobs.embed_record import on_bury as bury_embed_record
 from shared.jobs.embed_record import run as embed_record
+from shared.jobs.import_people import on_bury as bury_import_people
+from shared.jobs.import_people import run as import_people
 from shared.jobs.send_message import on_bury as bury_send_message
 from shared.jobs.send_message import run as send_message
 from shared.jobs.services import Services
+from shared.jobs.suggest import on_bury as bury_suggest
+from shared.jobs.suggest import run as suggest
 from shared.queue.job import Job, JobType, Lease, Verdict, Write
 from shared.queue.policy import ANSWERS, LINES, RECORDS, Policy
 
@@ -22,7 +26,9 @@ type OnBury = Callable[[Services, Job, Failure], Sequence[Write]]
 TYPES: dict[str, tuple[Run, Policy, OnBury]] = {
     "autoreply": (autoreply, ANSWERS, bury_autoreply),
     "send_message": (send_message, LINES, bury_send_message),
+    "suggest": (suggest, ANSWERS, bury_suggest),
     "embed_record": (embed_record, RECORDS, bury_embed_record),
+    "import_people": (import_people, RECORDS, bury_import_people),
 }
 
 

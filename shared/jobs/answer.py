@@ -31,18 +31,24 @@ class Drafted:
     reason: str | None = None
 
 
-def make_answer(services: Services, thread: Thread, question: str, language: Language) -> Drafted:
-    """Answer a question from what its asker may see. Raises what the model's client raises."""
+def make_answer(
+    services: Services, thread: Thread, question: str, language: Language, *, for_person: bool = False
+) -> Drafted:
+    """Answer a question from what its asker may see. Raises what the model's client raises.
+
+    What a person will look at first (`for_person`) does not say that a digital assistant answers.
+    """
+    notice = "" if for_person else _notice(services, thread, language)
     hits = _retrieve(services, thread, question, language)
     if not hits:
-        return _unanswered(services, thread, language, None, None)
+        return _unanswered(notice, language, None, None)
     prompt = build_prompt(question=question, language=language, hits=hits, history=_turns(thread))
     answer = services.chat.answer(prompt.messages)
     grounded = ground(answer.text, prompt.sources, language)
     if grounded is None:
-        return _unanswered(services, thread, language, answer.model, prompt)
+        return _unanswered(notice, language, answer.model, prompt)
     return Drafted(
-        body=_fitted(grounded, _notice(services, thread, language)),
+        body=_fitted(grounded, notice),
         purpose="answer",
         language=language,
         citations=[citation.as_json() for citation in grounded.citations],
@@ -70,11 +76,9 @@ def _retrieve(services: Services, thread: Thread, question: str, language: Langu
     return hits if is_relevant(hits, floor_for(model, services.settings.retrieval_floor)) else []
 
 
-def _unanswered(
-    services: Services, thread: Thread, language: Language, model: str | None, prompt: Prompt | None
-) -> Drafted:
+def _unanswered(notice: str, language: Language, model: str | None, prompt: Prompt | None) -> Drafted:
     return Drafted(
-        body=_notice(services, thread, language) + words.line("unanswered", language),
+        body=notice + words.line("unanswered", language),
         purpose="unanswered",
         language=language,
         model=model,
@@ -92,7 +96,7 @@ def _notice(services: Services, thread: Thread, language: Language) -> str:
     """The line that a digital assistant answers: first in a conversation, and again after 30 days."""
     if not services.settings.ai_notice or thread.situation.was_told:
         return ""
-    return words.line("notice", language) + "\n\n"
+    return words.notice(language)
 
 
 def _fitted(grounded: Grounded, notice: str) -> str:

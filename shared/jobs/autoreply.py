@@ -9,14 +9,15 @@ import threading
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from shared.conversation import decision, reply, thread, words
+from shared.conversation import decision, held_back, reply, thread, words
 from shared.conversation.consent import Language
-from shared.conversation.decision import Line, Nothing, Question
+from shared.conversation.decision import Line, Nothing, Question, Suggestion
 from shared.conversation.language import detect
 from shared.errors import Failure, FailureKind, PermanentError
+from shared.jobs import suggest
 from shared.jobs.answer import Drafted, make_answer
 from shared.jobs.services import Services
-from shared.queue.job import Complete, Job, Lease, Verdict, Write
+from shared.queue.job import Complete, Continue, Job, Lease, Verdict, Write
 from shared.queue.store import enqueue_write
 
 # A burial covers the messages that its job has read, so that one that kills its job does not kill the next: only a restart
@@ -42,6 +43,7 @@ APOLOGISE = """
     INSERT INTO ai_jobs (payload, conversation_id)
     SELECT jsonb_build_object('type', 'send_message', 'message_id', id), conversation_id FROM line
 """
+STILL_OPEN = "SELECT FROM messages WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
 NO_ANSWER_DUE = "UPDATE messages SET answered_by = id WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
 SET_LANGUAGE = "UPDATE conversations SET language = %(language)s WHERE id = %(conversation_id)s"
 
@@ -96,6 +98,8 @@ def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) ->
             with _Typing(services, job, found):
                 drafted = make_answer(services, found, text, language)
             return _save(job, lease, found, drafted)
+        case Suggestion():
+            return suggest.beside_a_person(services, job, lease, found, language)
 
 
 def _nothing(found: thread.Thread, reason: str | None, is_settled: bool) -> Verdict:
@@ -104,7 +108,9 @@ def _nothing(found: thread.Thread, reason: str | None, is_settled: bool) -> Verd
     writes: list[Write] = []
     if is_settled:
         writes.append(Write(NO_ANSWER_DUE, {"ids": [message.id for message in found.fresh]}))
-    if reason:
+    if reason == "manual":
+        writes.append(Write(held_back.FLAG_WAITING, {"conversation_id": found.situation.id}))
+    elif reason:
         writes.append(reply.flag(found.situation.id, reason))
     return Complete(writes)
 
@@ -126,8 +132,12 @@ def _line(found: thread.Thread, purpose: str, reason: str | None, language: Lang
 def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Verdict | None:
     conversation_id, covered = found.situation.id, [message.id for message in found.fresh]
     with lease.transaction() as connection:
-        if connection.execute(reply.COVER, {"reply_id": job.id, "ids": covered}).rowcount == 0:
-            return Complete()  # somebody opted out meanwhile, or a person has taken the messages
+        still_open = connection.execute(STILL_OPEN, {"ids": covered}).rowcount
+        if still_open == 0:
+            return Complete()  # somebody opted out meanwhile, or a person has answered
+        if still_open < len(covered):
+            return Continue()  # a person has answered a part: the rest is another question
+        connection.execute(reply.COVER, {"reply_id": job.id, "ids": covered})
         draft = reply.save(
             message_id=uuid4(), conversation_id=conversation_id, reply_id=job.id, source="ai",
             purpose=drafted.purpose, body=drafted.body, language=drafted.language,

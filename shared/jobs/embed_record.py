@@ -1,4 +1,4 @@
-"""`embed_record`: cut a document into chunks, embed what is new, and swap its chunks in one transaction."""
+"""`embed_record`: make a document or a person's own record findable; embed what is new, and swap it in one transaction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,35 @@ from uuid import UUID
 
 from shared.errors import Failure, PermanentError
 from shared.jobs.services import Services
-from shared.knowledge import ingest
+from shared.knowledge import ingest, people_record
 from shared.queue.job import Complete, Job, Lease, Verdict, Write
 
 
 def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Embed the record that the payload names; the same content is not embedded again."""
-    if job.payload.get("record") != "document":
-        raise PermanentError("bad_payload", f"a record of kind {job.payload.get('record')!r} cannot be embedded")
-    document_id = UUID(job.payload["id"])
+    match job.payload.get("record"):
+        case "document":
+            return _document(services, UUID(job.payload["id"]), lease)
+        case "person":
+            return _person(services, UUID(job.payload["id"]), lease)
+        case other:
+            raise PermanentError("bad_payload", f"a record of kind {other!r} cannot be embedded")
+
+
+def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
+    """Say on the document why it cannot be found; an outdated record of a person is found no more."""
+    del services
+    match job.payload.get("record"):
+        case "document":
+            reason = f"{failure.error_class}: {failure.text}"[: ingest.REASON_LIMIT]
+            return [Write(ingest.FAIL_DOCUMENT, {"id": UUID(job.payload["id"]), "reason": reason})]
+        case "person":
+            return [Write(people_record.DELETE_RECORD, {"id": UUID(job.payload["id"])})]
+        case _:
+            return ()
+
+
+def _document(services: Services, document_id: UUID, lease: Lease) -> Verdict:
     with services.database.connection() as connection:
         document = ingest.read_document(connection, document_id)
         known = ingest.known_embeddings(connection, document_id, services.embedder.model)
@@ -27,10 +47,18 @@ def run(services: Services, job: Job, lease: Lease) -> Verdict:
     return Complete()
 
 
-def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
-    """Say on the document why it cannot be found."""
-    del services
-    if job.payload.get("record") != "document":
-        return ()
-    reason = f"{failure.error_class}: {failure.text}"[: ingest.REASON_LIMIT]
-    return [Write(ingest.FAIL_DOCUMENT, {"id": UUID(job.payload["id"]), "reason": reason})]
+def _person(services: Services, person_id: UUID, lease: Lease) -> Verdict:
+    default_language, model = services.settings.default_language, services.embedder.model
+    with services.database.connection() as connection:
+        person = people_record.read_person(connection, person_id, default_language)
+    if person is None or person.has_left:
+        return Complete([Write(people_record.DELETE_RECORD, {"id": person_id})])
+    record = people_record.record_of(person)
+    with services.database.connection() as connection:
+        known = people_record.known_embedding(connection, person_id, record, model)
+    embedding = known or people_record.embed_record(record, services.embedder)
+    with lease.transaction() as connection:
+        people_record.put_record(
+            connection, person, record, embedding, embedding_model=model, default_language=default_language
+        )
+    return Complete()

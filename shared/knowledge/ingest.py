@@ -16,6 +16,7 @@ from uuid import UUID
 from pgvector import HalfVector
 from psycopg.rows import class_row
 
+from shared import audit
 from shared.clients.azure_openai import Embedder
 from shared.db.pool import Conn, one
 from shared.errors import PermanentError
@@ -61,6 +62,7 @@ INSERT_CHUNK = """
     VALUES (%(document_id)s, %(ordinal)s, %(heading_path)s, %(text)s, %(search_text)s, %(language)s, %(content_sha256)s,
         %(embedding)s::halfvec, %(embedding_model)s)
 """
+REMOVE_DOCUMENT = "DELETE FROM documents WHERE id = %(id)s RETURNING title, collection, source_name"
 # A search never mixes models: after a change of model a document is found again once it is embedded anew.
 EMBED_ANEW = """
     WITH stale AS (
@@ -195,6 +197,18 @@ def replace_chunks(connection: Conn, document: Document, chunks: Sequence[Embedd
 def embed_anew(connection: Conn, embedding_model: str) -> int:
     """Enqueue the documents that were embedded by another model; how many there were."""
     return connection.execute(EMBED_ANEW, {"model": embedding_model}).rowcount
+
+
+def remove_document(connection: Conn, document_id: UUID, *, who: str) -> str | None:
+    """Remove a document with its chunks, audited; its title, or None when there is no such document."""
+    with connection.transaction():
+        removed = one(connection, REMOVE_DOCUMENT, {"id": document_id})
+        if removed is None:
+            return None
+        title, collection, source_name = map(str, removed)
+        audit.record(connection, who=who, what="remove_document", target_type="document", target_id=document_id,
+                     title=title, collection=collection, name=source_name)  # fmt: skip
+        return title
 
 
 def fail_document(connection: Conn, document_id: UUID, reason: str) -> bool:

@@ -12,11 +12,11 @@ from uuid import UUID
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 
+from shared.db.text import storable
 from shared.errors import RequestRefused, UserError
 
 FIELDS_AT_MOST = 1000
 QUERY_TEXT_LIMIT = 200
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")  # Postgres holds neither in a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Fields:
     def __init__(self, pairs: Sequence[tuple[str, str]] = (), files: Mapping[str, Upload] | None = None) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in pairs:
-            self._values.setdefault(name, []).append(_UNSTORABLE.sub("", value))
+            self._values.setdefault(name, []).append(storable(value))
         self._files = dict(files or {})
 
     def text(self, name: str, limit: int = QUERY_TEXT_LIMIT) -> str | None:
@@ -99,8 +99,18 @@ def read_query(query: str) -> Fields:
 def read_form(content_type: str, body: bytes) -> Fields:
     """A form as browsers send it. Raises RequestRefused for anything else; nothing is written to disk."""
     kind, options = parse_options_header(content_type)
-    if kind not in (b"application/x-www-form-urlencoded", b"multipart/form-data"):
-        raise RequestRefused(415, "Only forms are read here.")
+    try:
+        if kind == b"application/x-www-form-urlencoded":
+            text = body.decode("utf-8", "replace")
+            return Fields(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_AT_MOST))
+        if kind == b"multipart/form-data":
+            return _read_parts(options.get(b"boundary"), body)
+    except (FormParserError, ValueError) as broken:
+        raise RequestRefused(400, "The form cannot be read.") from broken
+    raise RequestRefused(415, "Only forms are read here.")
+
+
+def _read_parts(boundary: bytes | None, body: bytes) -> Fields:
     pairs: list[tuple[str, str]] = []
     files: dict[str, Upload] = {}
 
@@ -118,19 +128,11 @@ def read_form(content_type: str, body: bytes) -> Fields:
         if name or data:
             files[_decoded(file.field_name)] = Upload(_shown_name(name), data)
 
-    try:
-        parser = FormParser(
-            kind.decode("latin-1"),
-            keep_field,
-            keep_file,
-            boundary=options.get(b"boundary"),
-            config={"MAX_MEMORY_FILE_SIZE": len(body) + 1, "MAX_FIELDS": FIELDS_AT_MOST},
-        )
-        parser.write(body)
-        parser.finalize()
-        parser.close()
-    except FormParserError as broken:
-        raise RequestRefused(400, "The form cannot be read.") from broken
+    config = {"MAX_MEMORY_FILE_SIZE": len(body) + 1}
+    parser = FormParser("multipart/form-data", keep_field, keep_file, boundary=boundary, config=config)
+    parser.write(body)
+    parser.finalize()
+    parser.close()
     return Fields(pairs, files)
 
 
@@ -140,5 +142,5 @@ def _decoded(value: bytes | None) -> str:
 
 def _shown_name(name: str) -> str:
     """The last part of what may be a path, without characters that cannot be shown."""
-    last = re.split(r"[/\\]", _UNSTORABLE.sub("", name))[-1]
+    last = re.split(r"[/\\]", name)[-1]
     return "".join(character for character in last if character.isprintable()).strip()[:200] or "?"

@@ -39,6 +39,7 @@ class Times:
     def __init__(self, words: Words, now: datetime) -> None:
         self._words = words
         self.now = now
+        self.zone_name = ZONE_NAME if isinstance(zone(), ZoneInfo) else "UTC"
 
     def moment(self, moment: datetime | None) -> Markup | str:
         """Day and time: 3 mrt 14:05; with the year when it is another one."""
@@ -59,9 +60,11 @@ class Times:
         return self._marked(moment, words)
 
     def lasting(self, seconds: float) -> Markup:
-        """A length of time: 0,4 s; 12 s; 3 min; 2 u."""
+        """A length of time: 1,4 s; 12 s; 3 min; 2 u."""
+        if seconds < 1:
+            return self._words("time.under_second")
         if seconds < 10:
-            shown = f"{max(seconds, 0):.1f}"
+            shown = f"{seconds:.1f}"
             return self._words("time.seconds", n=shown.replace(".", ",") if self._words.language == "nl" else shown)
         if seconds < 2 * MINUTE:
             return self._words("time.seconds", n=round(seconds))

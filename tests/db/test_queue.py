@@ -112,6 +112,21 @@ def test_claims_are_in_due_order_and_never_more_than_asked(bench: Bench) -> None
     assert [job.id for job in bench.claim(2)] == [early, late]
 
 
+def test_a_backlog_of_one_type_makes_no_other_wait_and_is_not_starved(bench: Bench) -> None:
+    bench.execute(
+        "INSERT INTO ai_jobs (payload, next_run_at) SELECT jsonb_build_object('type', 'embed_record'),"
+        " now() - interval '1 h' FROM generate_series(1, 500)"
+    )
+    for _ in range(10):
+        bench.add(type="send_message")
+    with bench.database.connection() as connection:
+        first = store.claim(connection, 1, ["embed_record", "send_message"], 5)
+        next_eight = store.claim(connection, 8, ["embed_record", "send_message"], 5)
+    assert [job.type for job in first] == ["send_message"]
+    counts = Counter(job.type for job in next_eight)
+    assert counts["send_message"] > counts["embed_record"] >= 1
+
+
 def test_a_job_of_the_future_waits(bench: Bench) -> None:
     with bench.database.connection() as connection:
         store.enqueue(connection, {"type": TYPE}, delay_seconds=60)
@@ -449,9 +464,11 @@ def test_a_drain_without_a_free_slot_waits_for_one(bench: Bench) -> None:
     bench.work = work
     bench.add()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(worker.drain, 1, 0.1)  # ends with its first job: its time is up by then
+        first = pool.submit(worker.drain, 1, 0.01)
         assert busy.wait(5)
         bench.add()
         second = pool.submit(worker.drain, 1, 10)
+        assert not release.wait(0.2)
+        assert not second.done()
         release.set()
-        assert (first.result(), second.result()) == (1, 1)
+        assert first.result() + second.result() == 2

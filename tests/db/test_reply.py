@@ -499,3 +499,29 @@ def test_held_errors_of_a_small_line_ask_for_a_person(world: World) -> None:
     run_all(world)
     assert world.rows("SELECT status FROM messages WHERE purpose = 'consent'") == [("held",)]
     assert flagged(world) == "held"
+
+
+def test_a_leaving_date_counts_when_it_has_come(database: Database) -> None:
+    world = fresh(database, UNKNOWN_SENDERS="decline")
+    world.execute(
+        "INSERT INTO people (phone, name, left_at) VALUES (%(phone)s, 'Someone', now() + interval '30 days')",
+        phone=ADDRESS,
+    )
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.run()
+    world.execute("UPDATE people SET left_at = now() - interval '1 second'")
+    world.says(ADDRESS, "en nu?")
+    world.run()
+    assert [body[:10] for body in world.sent_to(ADDRESS)] == [NOTICE[:10], "Dit nummer"]
+
+
+def test_a_number_that_moved_is_its_new_holder_s(database: Database) -> None:
+    world = fresh(database, UNKNOWN_SENDERS="decline")
+    world.execute("INSERT INTO people (phone, name) VALUES (%(phone)s, 'First')", phone=ADDRESS)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.execute("UPDATE people SET phone = '+31600000002'")
+    world.run()  # linked, but no longer by its number: a stranger now
+    assert world.model.asked == []
+    world.execute("INSERT INTO people (phone, name) VALUES (%(phone)s, 'Second')", phone=ADDRESS)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    assert world.value("SELECT p.name FROM conversations c JOIN people p ON p.id = c.person_id") == "Second"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.e2e.running import free_port, until
 
@@ -83,6 +84,17 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 def test_it_prints_where_the_phone_page_is(up: Up) -> None:
     assert f"http://127.0.0.1:{up.phone_port}/phone/" in "".join(up.lines)
+
+
+def test_it_prints_a_link_that_signs_in_to_the_console_once_and_makes_new_ones(up: Up) -> None:
+    printed = next(line.split()[-1] for line in up.lines if line.split()[:1] == ["console"])
+    made = str(up.json("console")["link"])
+    for link in (printed, made):
+        address, _, token = link.partition("?token=")
+        assert address == f"http://127.0.0.1:{up.port}/api/ops/sign-in"
+        for status in (303, 410):
+            answer = requests.post(address, {"token": token}, allow_redirects=False, timeout=20)
+            assert answer.status_code == status
 
 
 @pytest.mark.parametrize(

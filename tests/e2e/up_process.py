@@ -11,8 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psycopg
 import requests
 
+from cli.console import make_link
 from tests.e2e.running import Rows, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +24,10 @@ QUICK = {"POLL_SCHEDULE": "* * * * * *", "SETTLE_SECONDS": "0", "JOB_LEASE_SECON
 
 
 class UpProcess:
-    """A running `up`; as a context manager. The phone page is at `page_url`; `database` is a look at its rows."""
+    """A running `up`; as a context manager. The phone page is at `page_url`; `database` is a look at its rows.
+
+    `console_link` is the link that it prints: it signs in to the console once.
+    """
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.port, self.phone_port = free_port(), free_port()
@@ -40,6 +45,11 @@ class UpProcess:
         asked = requests.get(f"http://127.0.0.1:{self.phone_port}/_requests", timeout=5).json()
         return sum(call["where"] == "create" and call["form"].get("To") == f"whatsapp:{phone}" for call in asked)
 
+    def new_console_link(self) -> str:
+        """Another link to the console, as the `console` command makes one."""
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            return make_link(connection, f"http://127.0.0.1:{self.port}")
+
     def logged(self) -> str:
         """What `up` and its host have written to stderr."""
         return self._log.read_text("utf-8", "replace")
@@ -52,10 +62,17 @@ class UpProcess:
                 command, env=self._environment, stdout=subprocess.PIPE, stderr=log, cwd=self._folder
             )
         assert self._process.stdout is not None
-        if not any(b"Ctrl-C" in line for line in self._process.stdout):
+        printed = []
+        for line in self._process.stdout:
+            printed.append(line.decode())
+            if b"Ctrl-C" in line:
+                break
+        else:
             raise AssertionError(f"`up` did not start: {self.logged()}")
+        self.console_link = next(line.split()[-1] for line in printed if line.split()[:1] == ["console"])
         running = json.loads((self._folder / "running.json").read_text("utf-8"))
-        self.database = Rows(running["environment"]["DATABASE_URL"])
+        self._database_url = running["environment"]["DATABASE_URL"]
+        self.database = Rows(self._database_url)
         return self
 
     def __exit__(

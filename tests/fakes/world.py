@@ -161,3 +161,12 @@ class World:
             vector="[1" + ",0" * (EMBEDDING_DIMENSIONS - 1) + "]",
         )
         return document
+
+
+def run_all(world: World, *, rounds: int = 10) -> None:
+    """Run everything, also what waits for a retry, or for the messages before it."""
+    for _ in range(rounds):
+        world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+        if not world.run():
+            return
+    raise AssertionError("the queue does not come to an end")

@@ -132,14 +132,16 @@ CREATE TABLE job_attempts (
 
 CREATE TABLE job_types (
     type text PRIMARY KEY,
+    weight int NOT NULL DEFAULT 1 CHECK (weight > 0),  -- its share of the slots when others wait too
     failures_in_row int NOT NULL DEFAULT 0,
     resting_until timestamptz,  -- while set, one probe at a time is claimed, when it has passed
     resting_reason text,
     CHECK ((resting_until IS NULL) = (resting_reason IS NULL))
 );
-INSERT INTO job_types (type) VALUES ('autoreply'), ('send_message'), ('embed_record');
+INSERT INTO job_types (type, weight) VALUES ('autoreply', 4), ('send_message', 4), ('embed_record', 1);
 
--- Takes due jobs of the given types (null: all in job_types), oldest due first. A type that rests gives one job, once its
+-- Takes due jobs of the given types (null: all in job_types), oldest due first within a type; between types by weight, so
+-- that a backlog of one never makes another wait for more than a slot. A type that rests gives one job, once its
 -- rest has passed, and rests another ten seconds: whoever moves `resting_until` first has the probe.
 -- The inner select is MATERIALIZED so that the planner cannot run it twice and claim more than was asked for.
 CREATE FUNCTION claim_ai_jobs(batch_size int, types text[] DEFAULT NULL, lease interval DEFAULT '30 seconds')
@@ -151,20 +153,24 @@ RETURNS SETOF ai_jobs LANGUAGE sql VOLATILE AS $$
                         WHERE j.type = job_types.type AND j.status = 'pending' AND j.next_run_at <= now())
         RETURNING type
     ), wanted AS MATERIALIZED (
-        SELECT t.type,
+        SELECT t.type, t.weight,
             CASE WHEN p.type IS NOT NULL THEN 1 WHEN t.resting_until IS NOT NULL THEN 0 ELSE batch_size END AS room
         FROM job_types t LEFT JOIN probed p USING (type)
         WHERE types IS NULL OR t.type = ANY (types)
     ), due AS MATERIALIZED (
-        SELECT candidate.id
-        FROM wanted w CROSS JOIN LATERAL (
-            SELECT j.id, j.next_run_at, j.seq FROM ai_jobs j
-            WHERE j.type = w.type AND j.status = 'pending' AND j.next_run_at <= now()
-            ORDER BY j.next_run_at, j.seq
-            LIMIT w.room
-            FOR UPDATE SKIP LOCKED
-        ) candidate
-        ORDER BY candidate.next_run_at, candidate.seq
+        SELECT placed.id
+        FROM (
+            SELECT candidate.id, candidate.next_run_at, candidate.seq, w.weight,
+                row_number() OVER (PARTITION BY w.type ORDER BY candidate.next_run_at, candidate.seq) AS place
+            FROM wanted w CROSS JOIN LATERAL (
+                SELECT j.id, j.next_run_at, j.seq FROM ai_jobs j
+                WHERE j.type = w.type AND j.status = 'pending' AND j.next_run_at <= now()
+                ORDER BY j.next_run_at, j.seq
+                LIMIT w.room
+                FOR UPDATE SKIP LOCKED
+            ) candidate
+        ) placed
+        ORDER BY placed.place::float8 / placed.weight, placed.next_run_at, placed.seq
         LIMIT batch_size
     )
     UPDATE ai_jobs SET status = 'processing', attempts = attempts + 1, claims = claims + 1,
@@ -191,14 +197,14 @@ BEGIN
         INSERT INTO conversations AS c (address, external_user_id, profile_name, person_id, last_inbound_at,
             opted_out_at, consent_changed_at)
         SELECT p_address, p_external_user_id, p_profile_name,
-            (SELECT id FROM people WHERE phone = p_address AND left_at IS NULL), now(),
+            (SELECT id FROM people WHERE phone = p_address AND (left_at IS NULL OR left_at > now())), now(),
             CASE WHEN p_consent = 'stop' THEN now() END, CASE WHEN p_consent = 'stop' THEN now() END
         WHERE NOT EXISTS (SELECT FROM known)
         ON CONFLICT (address) DO UPDATE SET
             last_inbound_at = now(),
             external_user_id = coalesce(excluded.external_user_id, c.external_user_id),
             profile_name = coalesce(excluded.profile_name, c.profile_name),
-            person_id = coalesce(c.person_id, excluded.person_id),
+            person_id = coalesce(excluded.person_id, c.person_id),  -- a number that moved is its new holder's
             opted_out_at = CASE p_consent WHEN 'stop' THEN coalesce(c.opted_out_at, now())
                 WHEN 'start' THEN NULL ELSE c.opted_out_at END,
             consent_changed_at = CASE WHEN p_consent = 'stop' AND c.opted_out_at IS NULL

@@ -1,6 +1,6 @@
 -- Suggestions, imports of people, and what the console needs: sign-ins, sessions and the audit log.
 
-INSERT INTO job_types (type) VALUES ('suggest'), ('import_people');
+INSERT INTO job_types (type, weight) VALUES ('suggest', 2), ('import_people', 1);
 
 -- A person's own record is one chunk, found by that person alone.
 CREATE UNIQUE INDEX chunks_one_record ON chunks (person_id, ordinal) WHERE person_id IS NOT NULL;

@@ -1,0 +1,85 @@
+"""Holding back what the machine has drafted when a person takes its place.
+
+The message is marked as never sent, and what it covered is open again. In manual mode its text is not lost: it becomes a
+suggestion, so that no second answer is paid for.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from shared.conversation import words
+from shared.db.pool import Conn, one
+from shared.queue.closing import close_row
+
+# An autoreply that waits with a draft that has not left. A worker that has just claimed it is found out by the intent.
+WAITING = """
+    SELECT j.id, j.rerun FROM ai_jobs j
+    WHERE j.conversation_id = %(conversation_id)s AND j.type = 'autoreply' AND j.status = 'pending' AND EXISTS (
+        SELECT FROM messages m
+        WHERE m.reply_id = j.id AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL))
+    FOR NO KEY UPDATE
+"""
+KEEP_AS_SUGGESTION = """
+    WITH wanted AS MATERIALIZED (
+        SELECT m.conversation_id, m.reply_id, m.body, m.citations, m.model, m.prompt_version, m.sources_hash,
+            coalesce(m.language, 'nl') AS language,
+            CASE m.language WHEN 'en' THEN %(notice_en)s ELSE %(notice_nl)s END AS notice,
+            (SELECT array_agg(q.id ORDER BY q.seq) FROM messages q WHERE q.answered_by = m.reply_id) AS answers
+        FROM messages m JOIN conversations c ON c.id = m.conversation_id
+        WHERE m.reply_id = %(reply_id)s AND m.source = 'ai' AND m.purpose = 'answer'
+            AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL)
+            AND c.mode = 'manual' AND c.opted_out_at IS NULL
+            AND EXISTS (SELECT FROM messages q WHERE q.answered_by = m.reply_id)
+    ), older AS (
+        UPDATE suggestions s SET state = 'rejected', decided_by = 'newer', decided_at = now()
+        FROM wanted WHERE s.conversation_id = wanted.conversation_id AND s.state = 'open'
+        RETURNING s.id
+    )
+    INSERT INTO suggestions (conversation_id, asked_by, job_id, text, language, citations, model, prompt_version,
+        sources_hash, answers)
+    SELECT conversation_id, 'manual mode', reply_id,
+        CASE WHEN starts_with(body, notice) THEN substr(body, length(notice) + 1) ELSE body END,
+        language, citations, model, prompt_version, sources_hash, answers
+    FROM wanted CROSS JOIN (SELECT count(*) FROM older) AS closed
+"""
+REOPEN = "UPDATE messages SET answered_by = NULL WHERE answered_by = %(reply_id)s AND NOT from_self"
+HOLD = """
+    UPDATE messages SET status = 'failed', held_reason = 'taken_over'
+    WHERE reply_id = %(reply_id)s AND from_self AND (status = 'draft' OR status = 'failed' AND provider_sid IS NULL)
+    RETURNING conversation_id
+"""
+# What is open in manual mode waits for a person.
+FLAG_WAITING = """
+    UPDATE conversations c SET needs_person_since = coalesce(needs_person_since, now()),
+        needs_person_reason = coalesce(needs_person_reason, 'manual')
+    WHERE id = %(conversation_id)s AND mode = 'manual' AND EXISTS (
+        SELECT FROM messages m WHERE m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL)
+"""
+
+
+def hold_back(connection: Conn, reply_id: UUID) -> None:
+    """Hold back an unsent reply of the machine, inside a transaction that has locked its conversation and its job."""
+    key = {"reply_id": reply_id, "notice_nl": words.notice("nl"), "notice_en": words.notice("en")}
+    connection.execute(KEEP_AS_SUGGESTION, key)
+    connection.execute(REOPEN, key)
+    held = one(connection, HOLD, key)
+    if held is not None:
+        flag_waiting(connection, held[0])
+
+
+def flag_waiting(connection: Conn, conversation_id: UUID) -> None:
+    """Ask for a person if messages wait for one."""
+    connection.execute(FLAG_WAITING, {"conversation_id": conversation_id})
+
+
+def waiting(connection: Conn, conversation_id: UUID) -> tuple[UUID, bool] | None:
+    """The conversation's autoreply if it waits with an unsent draft, locked; and whether newer messages have joined it."""
+    row = one(connection, WAITING, {"conversation_id": conversation_id})
+    return None if row is None else (row[0], bool(row[1]))
+
+
+def withdraw(connection: Conn, job_id: UUID, *, who: str) -> None:
+    """Hold back the draft of a job that `waiting` gave, and close the job: nothing of it goes out any more."""
+    hold_back(connection, job_id)
+    close_row(connection, job_id, who=who, reason="taken_over", status="pending")

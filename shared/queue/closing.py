@@ -1,0 +1,132 @@
+"""Putting jobs aside: a waiting one is cancelled, a dead letter is closed with a reason. The row stays for who asks later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+from shared import audit
+from shared.db.pool import Conn, one
+from shared.db.text import storable
+from shared.errors import UserError
+
+REASON_LIMIT = 500
+
+LOCK_CONVERSATION = """
+    SELECT FROM conversations WHERE id = (SELECT conversation_id FROM ai_jobs WHERE id = %(id)s) FOR NO KEY UPDATE
+"""
+PENDING_JOB = "SELECT type FROM ai_jobs WHERE id = %(id)s AND status = 'pending' FOR NO KEY UPDATE"
+DEAD_LETTER = "SELECT type FROM ai_jobs WHERE id = %(id)s AND status = 'failed' AND closed_at IS NULL FOR NO KEY UPDATE"
+EXISTS = "SELECT FROM ai_jobs WHERE id = %(id)s"
+CLOSE = """
+    UPDATE ai_jobs SET status = 'failed', closed_at = now(), closed_by = %(who)s, closed_reason = %(reason)s,
+        updated_at = now()
+    WHERE id = %(id)s AND status = %(status)s AND closed_at IS NULL
+"""
+# The messages of a job's reply, and the one that a send_message sends.
+STATES = """
+    SELECT coalesce(array_agg(m.status), '{}') FROM messages m JOIN ai_jobs j ON j.id = %(id)s
+    WHERE m.from_self AND (m.reply_id = j.id
+        OR m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END)
+"""
+CANCEL_MESSAGES = """
+    UPDATE messages m SET status = 'failed', held_reason = 'cancelled'
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND m.from_self AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL)
+        AND (m.reply_id = j.id OR m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END)
+"""
+# What an autoreply without a draft would have answered is covered by it; a person's conversation stays open for that person.
+COVER_CANCELLED = """
+    UPDATE messages m SET answered_by = j.id
+    FROM ai_jobs j JOIN conversations c ON c.id = j.conversation_id
+    WHERE j.id = %(id)s AND c.mode = 'auto' AND m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL
+"""
+# What has joined since the draft was made was never part of it.
+FOLLOW_UP = """
+    INSERT INTO ai_jobs (payload, conversation_id)
+    SELECT payload, conversation_id FROM ai_jobs WHERE id = %(id)s AND rerun
+"""
+CANCEL_DOCUMENT = """
+    UPDATE documents d SET state = 'failed', reason = 'cancelled', updated_at = now()
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND j.payload ->> 'record' = 'document' AND d.id = (j.payload ->> 'id')::uuid
+        AND d.state = 'waiting' AND NOT EXISTS (
+            SELECT FROM ai_jobs o WHERE o.type = 'embed_record' AND o.status IN ('pending', 'processing')
+                AND o.payload ->> 'id' = j.payload ->> 'id')
+"""
+CANCEL_IMPORT = """
+    UPDATE imports i SET state = 'failed', reason = 'cancelled', ended_at = now(), content = NULL
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND i.id = (j.payload ->> 'import_id')::uuid AND i.state IN ('waiting', 'running')
+"""
+
+type Cancelled = Literal["cancelled", "kept", "not pending", "not found"]
+type Closed = Literal["closed", "not failed", "not found"]
+
+
+def cancel(connection: Conn, job_ids: Sequence[UUID], *, who: str) -> dict[UUID, Cancelled]:
+    """Cancel waiting jobs, each in a transaction of its own; what became of each.
+
+    Nothing of a cancelled job goes out, and what it would have answered stays unanswered until a person does. "kept": its
+    message may have been sent, or was, so there is nothing to cancel. "not pending": it runs, is done, or has failed.
+    """
+    return {job_id: _cancel(connection, job_id, who) for job_id in job_ids}
+
+
+def close(connection: Conn, job_ids: Sequence[UUID], *, who: str, reason: str) -> dict[UUID, Closed]:
+    """Close dead letters for good, each in a transaction of its own; what became of each.
+
+    Raises UserError when no reason is given, or one of more than 500 characters.
+    """
+    said = " ".join(storable(reason).split())
+    if not said:
+        raise UserError("Give a reason for closing: whoever looks later has nothing else to go by.", name="no_reason")
+    if len(said) > REASON_LIMIT:
+        raise UserError(f"The reason is longer than {REASON_LIMIT} characters.", name="reason_too_long")
+    return {job_id: _close(connection, job_id, who, said) for job_id in job_ids}
+
+
+def close_row(connection: Conn, job_id: UUID, *, who: str, reason: str, status: Literal["pending", "failed"]) -> bool:
+    """Close a job that is in this state, in the caller's transaction, which has locked its conversation and the job."""
+    key = {"id": job_id, "who": storable(who), "reason": reason, "status": status}
+    return connection.execute(CLOSE, key).rowcount > 0
+
+
+def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
+    key = {"id": job_id}
+    with connection.transaction():
+        connection.execute(LOCK_CONVERSATION, key)
+        job = one(connection, PENDING_JOB, key)
+        if job is None:
+            return "not pending" if one(connection, EXISTS, key) is not None else "not found"
+        found = one(connection, STATES, key)
+        states = set(found[0]) if found else set()
+        if states - {"draft", "failed"}:
+            return "kept"
+        connection.execute(CANCEL_MESSAGES, key)
+        if job[0] == "autoreply" and not states:
+            connection.execute(COVER_CANCELLED, key)
+        close_row(connection, job_id, who=who, reason="cancelled", status="pending")
+        match job[0]:
+            case "autoreply" if states:
+                connection.execute(FOLLOW_UP, key)
+            case "embed_record":
+                connection.execute(CANCEL_DOCUMENT, key)
+            case "import_people":
+                connection.execute(CANCEL_IMPORT, key)
+        audit.record(connection, who=who, what="cancel_job", target_type="job", target_id=job_id, type=job[0])
+        return "cancelled"
+
+
+def _close(connection: Conn, job_id: UUID, who: str, reason: str) -> Closed:
+    key = {"id": job_id}
+    with connection.transaction():
+        connection.execute(LOCK_CONVERSATION, key)
+        job = one(connection, DEAD_LETTER, key)
+        if job is None:
+            return "not failed" if one(connection, EXISTS, key) is not None else "not found"
+        close_row(connection, job_id, who=who, reason=reason, status="failed")
+        audit.record(connection, who=who, what="close_job", target_type="job", target_id=job_id, type=job[0],
+                     reason=reason)  # fmt: skip
+        return "closed"

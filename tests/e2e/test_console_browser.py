@@ -1,0 +1,502 @@
+"""The console in a real browser, against `up` itself: each thing that a person at HR does there, in Dutch on a phone and in English on a desk.
+
+With ANTWOORD_SCREENSHOTS=1 it also writes the pictures of docs/console.md to docs/images/console/.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+from playwright.sync_api import Browser, expect
+
+from local.phone.switches import MODEL
+from tests.e2e.browser import chromium
+from tests.e2e.console_page import LIVE_SECONDS, ConsolePage
+from tests.e2e.phone_page import DESKTOP, PHONE, Screen
+from tests.e2e.up_process import QUICK, UpProcess
+from tests.e2e.waiting import wait_until
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
+PICTURE_BYTES_AT_MOST = 150_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question in the screen's language, and words of its answer."""
+
+    question: str
+    answer: str
+
+
+HOLIDAY = {
+    PHONE: Asked("Hoeveel vakantie-uren heb ik?", "200 vakantie-uren"),
+    DESKTOP: Asked("How does the bike plan work?", "bicycle"),
+}
+SICK = {
+    PHONE: Asked("Hoe laat moet ik bellen als ik ziek ben?", "ziek"),
+    DESKTOP: Asked("When is my holiday allowance paid?", "May"),
+}
+PERSON_PLEASE = {PHONE: "medewerker", DESKTOP: "help"}
+OWN_WORDS = {PHONE: "Ik zoek het voor je uit.", DESKTOP: "I will find out for you."}
+DOCUMENT = {
+    PHONE: ("stalling.md", "Fietsenstalling", "De fietsenstalling onder de toren is open van zeven tot tien uur."),
+    DESKTOP: ("locker.md", "Lockers", "A locker in the basement of the tower is opened with your staff card."),
+}
+DOCUMENT_QUESTION = {PHONE: "Wanneer is de fietsenstalling open?", DESKTOP: "How is a locker opened?"}
+TABLE = {
+    PHONE: "Naam;Mobiel;Afdeling;Taal;Verlofuren\nProef Een;06-57000001;Zorg;nl;40\nProef Twee;06-57000002;Zorg;nl;8\nProef Drie;12;;;\n",
+    DESKTOP: "name,phone,department\nTrial One,+31 6 57000003,Care\nTrial Two,0031657000004,Care\nTrial Three,12,\n",
+}
+FIRST_OF_TABLE = {PHONE: ("Proef Een", "+31657000001"), DESKTOP: ("Trial One", "+31657000003")}
+
+# Who writes in which test, by the screen on which it runs: nobody's conversation is that of two tests.
+NUMBERS = {
+    "Bram de Wit": 2, "Chloe Walker": 3, "Daan Visser": 4, "Emeka Okafor": 5, "Fatma Yildiz": 6, "Grace Mensah": 7,
+    "Ines Ferreira": 9, "Joris Bakker": 10, "Katarzyna Nowak": 11, "Lotte van den Berg": 12, "Milan Petrović": 13,
+    "Noor Smit": 14, "Omar El Amrani": 15, "Priya Sharma": 16, "Ruben Meijer": 17, "Sanne Mulder": 18, "Tom O'Brien": 19,
+    "Aisha Bennani": 1,
+}  # fmt: skip
+
+
+class Employees:
+    """Those who write, and the faults that meet their questions."""
+
+    def __init__(self, up: UpProcess) -> None:
+        self._up = up
+        self._url = up.page_url
+
+    def writes(self, name: str, text: str) -> None:
+        """A message comes in."""
+        given = {"from": self.phone(name), "body": text}
+        requests.post(f"{self._url}messages", json=given, timeout=5).raise_for_status()
+
+    def phone(self, name: str) -> str:
+        """Somebody's number."""
+        return f"+3197000000{NUMBERS[name]:02}"
+
+    def turn(self, fault: str, *, on: bool) -> None:
+        """Turn a fault of the model on or off."""
+        requests.post(f"{self._url}faults", json={"name": fault, "on": on}, timeout=5).raise_for_status()
+
+    def job_is(self, name: str, status: str, attempts: int) -> None:
+        """Wait until somebody's newest job stands like this."""
+        sql = """SELECT j.status, j.attempts FROM ai_jobs j JOIN conversations c ON c.id = j.conversation_id
+            WHERE c.address = %(phone)s AND j.type = 'autoreply' ORDER BY j.seq DESC LIMIT 1"""
+        wanted, phone = [(status, attempts)], self.phone(name)
+        wait_until(lambda: self._up.database.rows(sql, phone=phone) == wanted, 10, f"{name}'s job that is {wanted}")
+
+    def fails(self, name: str, question: str) -> None:
+        """Somebody asks what the model's content filter stops."""
+        self.turn("content_filter", on=True)
+        self.writes(name, question)
+        self.job_is(name, "failed", 1)
+        self.turn("content_filter", on=False)
+
+    def conversation(self, name: str) -> str:
+        """The path of somebody's conversation."""
+        sql = "SELECT id FROM conversations WHERE address = %(phone)s"
+        return f"/conversations/{wait_until(lambda: self._up.database.value(sql, phone=self.phone(name)))}"
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    with UpProcess(tmp_path_factory.mktemp("antwoord-console"), **QUICK) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def windows(up: UpProcess, browser: Browser) -> Iterator[dict[Screen, ConsolePage]]:
+    """One window a screen, signed in: with the link that `up` prints, and with another one."""
+    links = {PHONE: up.console_link, DESKTOP: up.new_console_link()}
+    opened = {screen: ConsolePage(browser, link, screen) for screen, link in links.items()}
+    for window in opened.values():
+        window.sign_in()
+    yield opened
+    for window in opened.values():
+        window.close()
+
+
+@pytest.fixture(params=[PHONE, DESKTOP], ids=["dutch-phone", "english-desktop"])
+def console(
+    request: pytest.FixtureRequest, windows: dict[Screen, ConsolePage], people: Employees
+) -> Iterator[ConsolePage]:
+    """The console on a screen. At the end every fault is off again, and no page may have said an error."""
+    window = windows[request.param]
+    window.open()
+    yield window
+    for fault in MODEL:
+        people.turn(fault, on=False)
+    window.check()
+
+
+@pytest.fixture
+def people(up: UpProcess) -> Employees:
+    return Employees(up)
+
+
+def picture(console: ConsolePage, screen: Screen, name: str) -> None:
+    """Write a picture for docs/console.md, if that was asked for and this is the screen that it shows."""
+    if os.environ.get("ANTWOORD_SCREENSHOTS") == "1" and console.screen is screen:
+        IMAGES.mkdir(parents=True, exist_ok=True)
+        path = IMAGES / f"{name}.png"
+        console.picture(path)
+        assert path.stat().st_size < PICTURE_BYTES_AT_MOST, path
+
+
+def test_who_waits_for_a_person_is_on_the_overview_until_it_is_dealt_with(
+    console: ConsolePage, people: Employees
+) -> None:
+    name = {PHONE: "Fatma Yildiz", DESKTOP: "Grace Mensah"}[console.screen]
+    people.writes(name, PERSON_PLEASE[console.screen])
+    line = console.page.locator(".items li").filter(has_text=name)
+    console.appears(line, "the line of who waits")
+    expect(line).to_contain_text(console.t.text("reason.asked"))
+    console.follow(name)
+    console.press("conversations.resolve")
+    console.notices("resolved")
+    expect(console.page.locator("#needs-person")).to_have_count(0)
+    console.go("overview")
+    expect(line).to_have_count(0)
+    console.logged("resolve", name)
+
+
+def test_a_failed_job_is_read_in_words_and_run_again(console: ConsolePage, people: Employees, up: UpProcess) -> None:
+    page, t = console.page, console.t
+    name, asked = {PHONE: "Bram de Wit", DESKTOP: "Emeka Okafor"}[console.screen], HOLIDAY[console.screen]
+    people.turn("model_down", on=True)
+    people.writes(name, asked.question)
+    people.job_is(name, "pending", 1)
+    people.turn("model_down", on=False)
+    people.turn("content_filter", on=True)
+    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")  # not ten seconds later
+    people.job_is(name, "failed", 2)
+    people.turn("content_filter", on=False)
+
+    console.go("jobs")
+    console.follow(t.text("states.failed"))
+    page.locator(".fold > summary").click()
+    console.field("jobs.type").select_option("autoreply")
+    console.field("jobs.phone").fill(people.phone(name))
+    console.press("jobs.apply")
+    assert {"state=failed", "type=autoreply"} <= set(page.url.partition("?")[2].split("&"))
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text(t.text("class.content_filter"))
+    picture(console, DESKTOP, "jobs")
+    console.follow(t.text("type.autoreply"))
+    steps, model = page.locator(".tries > li"), t.text("service.model")
+    expect(steps.nth(0)).to_contain_text(f"{t.text('try.1')}: {t.text('went.unavailable', service=model)} (503)")
+    expect(steps.nth(1)).to_contain_text(t.text("try.2"))
+    expect(steps.nth(1)).to_contain_text(t.text("went.content_filter"))
+    expect(console.has("advice.content_filter")).to_be_visible()
+    payload = page.locator("#job-raw").get_by_text('"type": "autoreply"')
+    expect(payload).to_be_hidden()
+    picture(console, PHONE, "job")
+    console.has("jobs.raw").click()
+    expect(payload).to_be_visible()
+
+    console.press("jobs.restart")
+    console.notices("job_restarted")
+    console.appears(page.locator("#job-facts .tag.good"), "the job's end")
+    console.follow(name)
+    console.appears(page.locator(".message.ai").filter(has_text=asked.answer), "the answer")
+    console.logged("restart_job")
+
+
+def test_failed_jobs_are_closed_with_a_reason_or_run_again_together(console: ConsolePage, people: Employees) -> None:
+    page, t, asked = console.page, console.t, HOLIDAY[console.screen]
+    closed, *again = {
+        PHONE: ("Daan Visser", "Joris Bakker", "Lotte van den Berg"),
+        DESKTOP: ("Ines Ferreira", "Katarzyna Nowak", "Milan Petrović"),
+    }[console.screen]
+    for name in (closed, *again):
+        people.fails(name, asked.question)
+    console.open("/jobs?state=failed")
+    console.follow(page.locator("tbody tr").filter(has_text=closed).get_by_role("link").first)
+    console.field("jobs.close_why").fill(OWN_WORDS[console.screen])
+    console.press("jobs.close")
+    console.notices("close_closed")
+    expect(page.locator("#job-facts")).to_contain_text(OWN_WORDS[console.screen])
+    console.logged("close_job", OWN_WORDS[console.screen])
+
+    console.open("/jobs?state=failed&error_class=content_filter")
+    console.follow(t.text("jobs.restart_these"))
+    expect(page.locator(".lead")).to_have_text(t.text("restart.matching.other", n=2))
+    picture(console, PHONE, "restart")
+    console.press("restart.button.other", n=2)
+    expect(page.locator(".facts div").filter(has_text=t.text("restarted.restarted"))).to_contain_text("2")
+    console.follow(t.text("restart.back"))
+    expect(console.has("jobs.none")).to_be_visible()
+    for name in again:
+        people.job_is(name, "done", 1)
+        console.open(people.conversation(name))
+        console.appears(page.locator(".message.ai").filter(has_text=asked.answer), "the answer")
+    console.logged("restart_jobs.other" if t.language == "xx" else "restart_jobs.other", "2")
+
+
+def test_a_conversation_is_read_taken_over_and_handed_back(console: ConsolePage, people: Employees) -> None:
+    page, t = console.page, console.t
+    name = {PHONE: "Noor Smit", DESKTOP: "Chloe Walker"}[console.screen]
+    first, second = HOLIDAY[console.screen], SICK[console.screen]
+    people.writes(name, first.question)
+    console.go("conversations")
+    console.field("conversations.search").fill(name)
+    console.press("conversations.apply")
+    console.appears(page.get_by_role("link", name=name), "the conversation")
+    console.follow(name)
+    answer = page.locator(".message.ai").filter(has_text=first.answer)
+    console.appears(answer.locator(".ticks.read"), "the blue ticks")
+    source = answer.locator("details.cited").first
+    source.locator("summary").click()
+    expect(source.locator("blockquote")).to_be_visible()
+    picture(console, DESKTOP, "conversation")
+    console.follow(source.get_by_role("link"))
+    expect(page.locator(".chunks > .sought")).to_be_in_viewport()
+    page.go_back()
+
+    console.press("conversations.take_over")
+    console.notices("taken_over")
+    proposed, ours = page.locator("#idea .proposed"), page.locator(".message.admin")
+    people.writes(name, second.question)
+    console.appears(proposed, "a suggestion")
+    expect(proposed).to_contain_text(second.answer)
+    picture(console, PHONE, "suggestion")
+    console.press("conversations.send_suggestion")
+    console.notices("suggestion_sent")
+    console.appears(
+        ours.filter(has_text=second.answer).locator(".ticks.delivered, .ticks.read"), "the suggestion's ticks"
+    )
+
+    people.writes(name, first.question)
+    console.appears(proposed, "another suggestion")
+    console.follow(t.text("conversations.edit_suggestion"))
+    text = page.locator("#text")
+    assert first.answer in text.input_value()
+    text.fill(f"{OWN_WORDS[console.screen]} (1)")
+    console.press("conversations.send_edited")
+    console.notices("suggestion_sent")
+    console.appears(ours.filter(has_text="(1)").locator(".ticks.delivered, .ticks.read"), "the edited one's ticks")
+
+    people.writes(name, second.question)
+    console.appears(proposed, "a third suggestion")
+    console.press("conversations.reject_suggestion")
+    console.notices("suggestion_rejected")
+    expect(proposed).to_have_count(0)
+    text.fill(f"{OWN_WORDS[console.screen]} (2)")
+    console.press("conversations.send")
+    console.notices("answer_sent")
+    console.appears(ours.filter(has_text="(2)").locator(".ticks.delivered, .ticks.read"), "the own answer's ticks")
+
+    people.writes(name, first.question)
+    console.appears(console.button("conversations.hand_back_answering"), "a question that waits")
+    answers = answer.count()
+    console.press("conversations.hand_back_answering")
+    console.notices("handed_back_answering")
+    expect(page.locator("#mode-auto")).to_be_visible()
+    console.appears(answer.nth(answers), "the assistant's answer")
+    for did in ("take_over", "approve_suggestion", "reject_suggestion", "send_own", "hand_back"):
+        console.logged(did, name)
+
+
+def test_a_message_appears_by_itself_and_leaves_alone_what_is_being_typed(
+    console: ConsolePage, people: Employees
+) -> None:
+    page = console.page
+    name, asked = {PHONE: "Omar El Amrani", DESKTOP: "Priya Sharma"}[console.screen], HOLIDAY[console.screen]
+    people.writes(name, asked.question)
+    console.open(people.conversation(name))
+    source = page.locator("details.cited").first
+    console.appears(source, "the answer")
+    source.locator("summary").click()
+    text = page.locator("#text")
+    text.click()
+    page.keyboard.type("Een half ")
+    people.writes(name, PERSON_PLEASE[console.screen])
+    page.locator("#needs-person").wait_for(timeout=LIVE_SECONDS * 1000 + 3000)  # by the page's own timer
+    page.keyboard.type("antwoord")
+    expect(text).to_be_focused()
+    expect(text).to_have_value("Een half antwoord")
+    expect(source.locator("blockquote")).to_be_visible()
+    assert page.locator("#stale").is_hidden()
+
+
+def test_a_page_that_is_not_seen_asks_for_nothing(console: ConsolePage) -> None:
+    window = console.window()
+    page = window.page
+    page.clock.install()
+    window.open("/conversations")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/live/" in request.url else None)
+
+    def seen(is_seen: bool) -> None:
+        page.evaluate(
+            f"Object.defineProperty(document, 'hidden', {{value: {str(not is_seen).lower()}, configurable: true}})"
+        )
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    with page.expect_response(lambda response: "/live/" in response.url):
+        page.clock.run_for(LIVE_SECONDS * 1000)
+    seen(False)
+    asked.clear()
+    page.clock.run_for(120_000)
+    page.reload  # noqa: B018
+    assert asked == []
+    with page.expect_response(lambda response: "/live/" in response.url):
+        seen(True)
+    with page.expect_response(lambda response: "/live/" in response.url):
+        page.clock.run_for(LIVE_SECONDS * 1000)
+    window.check()
+    window.close()
+
+
+def test_a_document_is_added_searched_and_removed(console: ConsolePage) -> None:
+    page, t = console.page, console.t
+    file, title, text = DOCUMENT[console.screen]
+    console.go("documents")
+    picture(console, DESKTOP, "documents")
+    console.follow(t.text("documents.add"))
+    content = f"# {title}\n\n{text}\n".encode()
+    page.locator("#file").set_input_files({"name": file, "mimeType": "text/markdown", "buffer": content})
+    console.press("documents.add_button")
+    console.notices("document_added")
+    console.appears(page.locator("#facts .tag.good"), "the document that can be found")
+    expect(page.locator(".chunks > li")).to_have_count(1)
+    expect(page.locator(".chunks > li")).to_contain_text(text)
+
+    console.go("documents")
+    page.locator("#question").fill(DOCUMENT_QUESTION[console.screen])
+    console.press("documents.ask_button")
+    found = page.locator(".chunks.found > li").first
+    expect(found).to_contain_text(title)
+    expect(found).to_contain_text(t.text("documents.some_words"))
+    picture(console, PHONE, "search")
+    console.follow(found.get_by_role("link"))
+    expect(page.locator(".chunks > .sought")).to_contain_text(text)
+    console.follow(t.text("documents.remove"))
+    console.press("documents.remove_sure")
+    console.notices("document_removed")
+    expect(page.get_by_role("link", name=title)).to_have_count(0)
+    for did in ("add_document", "remove_document"):
+        console.logged(did, title)
+
+
+def test_people_are_tried_imported_and_found(console: ConsolePage) -> None:
+    page, t = console.page, console.t
+    source = f"people-{t.language}.csv"
+    chosen = {"name": source, "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
+    name, phone = FIRST_OF_TABLE[console.screen]
+    console.go("people")
+    console.follow(t.text("imports.new"))
+    page.locator("#file").set_input_files(chosen)
+    console.press("imports.look")
+    expect(page.locator("tbody tr").first).to_contain_text(name)
+    expect(page.locator("tbody tr").first).to_contain_text(phone)
+    expect(page.locator(".lines li")).to_contain_text(t.text("row_problem.phone_invalid", detail="12"))
+    picture(console, DESKTOP, "import")
+    console.press("imports.try")
+    done = page.locator("#import-state .tag.good")
+    console.appears(done, "the trial's end")
+    expect(page.locator(".counts li").first).to_have_text(f"2{t.text('would.added')}")
+
+    console.follow(t.text("imports.now_really"))
+    page.locator("#file").set_input_files(chosen)
+    console.press("imports.look")
+    console.press("imports.do.other", n=3)
+    console.appears(done, "the import's end")
+    expect(page.locator(".counts li").first).to_have_text(f"2{t.text('outcomes.added')}")
+    with page.expect_download() as download:
+        page.get_by_role("link", name=t.text("imports.download_rejected")).click()
+    assert download.value.suggested_filename == t.text("imports.report_name")
+    report = download.value.path().read_text("utf-8-sig")
+    assert t.text("row_problem.phone_invalid", detail="12") in report
+
+    console.go("people")
+    page.locator("#q").fill(name)
+    console.press("people.search_button")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    console.follow(name)
+    console.appears(page.locator("#person-record .tag.good"), "the record that can be found")
+    console.logged("import_people", source)
+    picture(console, DESKTOP, "log")
+
+
+def test_the_keyboard_is_enough_from_signing_in_to_an_answer(
+    console: ConsolePage, people: Employees, up: UpProcess, browser: Browser
+) -> None:
+    name = {PHONE: "Ruben Meijer", DESKTOP: "Tom O'Brien"}[console.screen]
+    people.writes(name, PERSON_PLEASE[console.screen])
+    people.conversation(name)
+    window = ConsolePage(browser, up.new_console_link(), console.screen)
+    page, t = window.page, window.t
+    assert window.flaws() == []
+    window.tab_to(window.button("sign_in.button"))
+    window.enter()
+    window.tab_to(page.locator(".nav").get_by_role("link", name=t.text("nav.conversations")))
+    window.enter()
+    window.tab_to(page.get_by_role("link", name=name))
+    window.enter()
+    window.tab_to(page.locator("#text"))
+    page.keyboard.type(OWN_WORDS[console.screen])
+    window.tab_to(window.button("conversations.send"))
+    window.enter()
+    window.notices("answer_sent")
+    window.appears(page.locator(".message.admin").filter(has_text=OWN_WORDS[console.screen]), "the answer")
+    window.check()
+    window.close()
+
+
+def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: Employees, up: UpProcess) -> None:
+    name = {PHONE: "Sanne Mulder", DESKTOP: "Aisha Bennani"}[console.screen]
+    people.fails(name, HOLIDAY[console.screen].question)
+    flaws = {}
+
+    def look(path: str) -> None:
+        console.open(path)
+        flaws[path] = console.flaws()
+
+    conversation = people.conversation(name)
+    job = up.database.value("SELECT id FROM ai_jobs WHERE status = 'failed' ORDER BY seq DESC LIMIT 1")
+    document = up.database.value("SELECT id FROM documents ORDER BY title LIMIT 1")
+    person = up.database.value("SELECT id FROM people ORDER BY name LIMIT 1")
+    for path in (
+        "",
+        "/conversations",
+        conversation,
+        "/jobs?state=failed&type=autoreply",
+        f"/jobs/{job}",
+        "/jobs/restart?state=failed",
+    ):
+        look(path)
+        picture(
+            console,
+            {"": DESKTOP, "/conversations": PHONE}.get(path, Screen("", 0, 0, "")),
+            {"": "overview"}.get(path, "conversations"),
+        )
+    for path in (
+        "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
+        "/people", f"/people/{person}", "/people/imports", "/people/imports/new", "/audit",
+    ):  # fmt: skip
+        look(path)
+    console.open("/people/imports/new")
+    chosen = {"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
+    console.page.locator("#file").set_input_files(chosen)
+    console.press("imports.look")
+    flaws["preview"] = console.flaws()
+    console.press("imports.try")
+    console.appears(console.page.locator("#import-state .tag.good"), "the trial's end")
+    flaws["import"] = console.flaws()
+    console.open(f"/jobs/{job}")
+    console.field("jobs.close_why").fill("-")
+    console.press("jobs.close")
+    assert {path: found for path, found in flaws.items() if found} == {}

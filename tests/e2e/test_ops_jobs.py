@@ -1,0 +1,306 @@
+"""The overview and the jobs pages over HTTP: figures, filters in the address, words, restarts, live parts, hostile text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from shared.db.pool import Database
+from shared.errors import HeldError, JobError, PermanentError, TransientError
+from tests.fakes.visitor import HERE, Visitor, words_of
+from tests.fakes.world import World
+
+HOSTILE = '"><script>alert(1)</script>\u202e<b onclick=x>{{ 7*7 }}{0}%s</b>\u2066\x07'
+
+
+def fails(error: JobError) -> Callable[[object], str]:
+    def answer(_: object) -> str:
+        raise error
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def world(database: Database) -> World:
+    world = World(database, OPS_AUTH="local", PUBLIC_BASE_URL=HERE)
+    world.add_handbook()
+    return world
+
+
+@pytest.fixture
+def hr(world: World) -> Visitor:
+    world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, suggestions, audit_log")
+    world.model.says = lambda _: "Je hebt 200 uur verlof. [1]"
+    world.line.before = lambda _: None
+    return Visitor(world.app)
+
+
+def asks(world: World, address: str, **extra: str) -> UUID:
+    """A question; its job."""
+    world.says(address, "Hoeveel verlof heb ik?", **extra)
+    found: UUID = world.value("SELECT id FROM ai_jobs WHERE type = 'autoreply' ORDER BY seq DESC LIMIT 1")
+    return found
+
+
+def dies(world: World, address: str, error: JobError, **extra: str) -> UUID:
+    """A question whose job fails for good; its apology is sent."""
+    job = asks(world, address, **extra)
+    world.model.says = fails(error)
+    for _ in range(3):
+        world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+        world.run()
+    world.model.says = lambda _: "Je hebt 200 uur verlof. [1]"
+    return job
+
+
+def may_arrive(_: object) -> None:
+    raise HeldError("held", "it may have been sent")
+
+
+def state_of(world: World, job: UUID) -> str:
+    status, closed_at = world.rows("SELECT status, closed_at FROM ai_jobs WHERE id = %(id)s", id=job)[0]
+    return "closed" if closed_at else str(status)
+
+
+def jobs_in(page: str) -> list[str]:
+    return re.findall(r'<tr id="job-([0-9a-f-]{36})"', page)
+
+
+def test_the_overview_tells_how_it_stands(world: World, hr: Visitor) -> None:
+    empty = words_of(hr.get("").text)
+    assert "Niemand wacht op een mens." in empty
+    assert "Er zijn nog geen taken geweest." in empty
+    world.app.console._desk._services.overview.forget()
+    asks(world, "+31612345601")
+    world.run()
+    dies(world, "+31612345602", TransientError("throttled", "RateLimitError: 429"))
+    world.says("+31612345603", "medewerker", ProfileName="Karin")
+    world.run()
+    asks(world, "+31612345604")
+    page = hr.get("").text
+    words = words_of(page)
+    assert (
+        "2 wachten op een mens 1 mislukt in de afgelopen dag 1 taken wachten aan de beurt sinds: zojuist 0 taken bezig"
+        in words
+    )
+    assert "Karin vraagt om een mens · zojuist" in words
+    assert "+31612345602 het antwoord mislukte: te druk" in words
+    assert "Automatisch antwoord 1 0 1 2" in words
+    assert "kwamen 4 berichten binnen en gingen 1 antwoorden uit" in words
+    assert page.count('<rect class="asked" x=') == 1
+    assert "Jobs by kind" in words_of(Visitor(world.app, language="en").get("").text)
+
+
+def test_a_live_part_is_sent_again_only_when_it_has_changed(world: World, hr: Visitor) -> None:
+    asks(world, "+31612345611")
+    for path in ("", "/jobs", f"/jobs/{world.value('SELECT id FROM ai_jobs')}"):
+        page = hr.get(path).text
+        frame = re.search(r'hx-get="/api/ops([^"]+)"[^>]*X-Seen":"([0-9a-f]+)"', page.replace("&#34;", '"'))
+        assert frame, path
+        address, seen = frame.groups()
+        asked = {"HX-Request": "true", "X-Seen": seen}
+        assert hr.get(address, **asked).status_code == 204
+        world.execute("UPDATE ai_jobs SET status = 'done'")
+        fresh = hr.get(address, **asked)
+        assert fresh.status_code == 200
+        assert fresh.text.startswith('<div id="live-')
+        assert "<html" not in fresh.text
+        world.execute("UPDATE ai_jobs SET status = 'pending'")
+
+
+def test_the_address_holds_the_filter(world: World, hr: Visitor) -> None:
+    done = asks(world, "+31612345621")
+    world.run()
+    failed = dies(world, "+31612345622", PermanentError("content_filter", "stopped"))
+    held_up = asks(world, "+31612345623")
+    apology = world.value("SELECT id FROM ai_jobs WHERE type = 'send_message'")
+    sids: dict[bool, str] = dict(world.rows(
+        "SELECT m.from_self, m.provider_sid FROM messages m JOIN conversations c ON c.id = conversation_id"
+        " WHERE c.address = '+31612345621'"))  # fmt: skip
+
+    def found(query: str) -> set[str]:
+        return set(jobs_in(hr.get(f"/jobs?{query}").text))
+
+    every = {str(job) for job in (done, failed, held_up, apology)}
+    assert found("") == every
+    assert found("state=failed") == found("error_class=content_filter") == {str(failed)}
+    assert found("state=pending") == {str(held_up)}
+    assert found("state=done&type=autoreply") == {str(done)}
+    assert found("type=send_message") == {str(apology)}
+    assert found("phone=06-12345622") == {str(failed), str(apology)}
+    assert found(f"sid={sids[False]}") == found(f"sid={sids[True]}") == {str(done)}
+    assert found("since=2020-01-01&until=2999-01-01") == every
+    assert found("since=2999-01-01") == found("until=2020-01-01") == found("sid=x") == found("type=%27%00") == set()
+    page = hr.get("/jobs?state=failed&phone=06-12345622&error_class=made_up").text
+    assert 'value="06-12345622"' in page
+    assert '<option value="made_up" selected>' in page
+    assert "Geen taken gevonden" in page
+    for wrong in ("state=x", "since=yesterday", "before=x", "before=" + "9" * 30, "until=9999-12-31"):
+        assert hr.get(f"/jobs?{wrong}").status_code == 400, wrong
+
+
+def test_a_job_tells_for_whom_or_what_it_is(world: World, hr: Visitor) -> None:
+    document = world.value("SELECT id FROM documents")
+    for payload in (
+        {"type": "embed_record", "record": "document", "id": str(document)},
+        {"type": "embed_record", "record": "document", "id": "not an id"},
+        {"type": "import_people"},
+    ):
+        world.execute("INSERT INTO ai_jobs (payload, status) VALUES (%(payload)s, 'done')", payload=Jsonb(payload))
+    asks(world, "+31612345691", ProfileName="Noor")
+    page = hr.get("/jobs").text
+    assert len(jobs_in(page)) == 4
+    assert f'<a href="/api/ops/documents/{document}"><bdi>Personeelshandboek</bdi></a>' in page
+    assert re.search(r'<a href="/api/ops/conversations/[0-9a-f-]{36}"><bdi>Noor</bdi></a>', page)
+
+
+def test_a_long_list_comes_in_pages(world: World, hr: Visitor) -> None:
+    world.execute("INSERT INTO ai_jobs (payload, status) SELECT jsonb_build_object('type', 'autoreply'), 'done'"
+                  " FROM generate_series(1, 120)")  # fmt: skip
+    seen: list[str] = []
+    address = "/jobs?state=done"
+    for size in (50, 50, 20):
+        page = hr.get(address).text
+        assert len(jobs_in(page)) == size
+        seen += jobs_in(page)
+        older = re.search(r'<a href="/api/ops([^"]+)" rel="next">', page)
+        address = older[1].replace("&amp;", "&") if older else ""
+    assert not address
+    assert len(set(seen)) == 120
+
+
+def test_one_job_is_told_in_words_and_keeps_its_details_folded(world: World, hr: Visitor) -> None:
+    job = dies(world, "+31612345631", TransientError("throttled", "RateLimitError: Error code: 429"))
+    world.execute("UPDATE job_attempts SET http_status = 429, started = started + (claim - 1) * interval '10 seconds',"
+                  " ended = ended + (claim - 1) * interval '10 seconds'")  # fmt: skip
+    page = hr.get(f"/jobs/{job}").text
+    words = words_of(page)
+    assert "Eerste poging: het model had het te druk (429)" in words
+    assert "Tweede poging, 10 s later: het model had het te druk (429)" in words
+    assert "Dit gaat meestal vanzelf over: voer het opnieuw uit." in words
+    assert re.search(r'<details class="raw card" id="job-raw">', page)
+    assert "RateLimitError: Error code: 429" in page
+    english = words_of(Visitor(world.app, language="en").get(f"/jobs/{job}").text)
+    assert "Second try, 10 s later: the model was too busy (429)" in english
+
+
+def test_a_dead_job_is_run_again_and_the_worker_is_told(world: World, hr: Visitor) -> None:
+    job = dies(world, "+31612345641", PermanentError("rejected", "no"))
+    world.wake.delays.clear()
+    page = hr.follow(hr.post(f"/jobs/{job}/restart"))
+    assert "De taak wordt opnieuw uitgevoerd." in words_of(page.text)
+    assert world.wake.delays
+    world.run()
+    assert state_of(world, job) == "done"
+    assert "Niet opnieuw uitgevoerd" in words_of(hr.follow(hr.post(f"/jobs/{job}/restart")).text)
+    assert "Opnieuw uitgevoerd (ronde 2)" in words_of(hr.get(f"/jobs/{job}").text)
+    assert world.rows("SELECT who, what FROM audit_log") == [("console:local", "restart_job")]
+
+
+def test_a_waiting_job_is_cancelled(world: World, hr: Visitor) -> None:
+    job = asks(world, "+31612345651")
+    assert "De taak is geannuleerd." in words_of(hr.follow(hr.post(f"/jobs/{job}/cancel")).text)
+    assert state_of(world, job) == "closed"
+    assert "geannuleerd" in words_of(hr.get(f"/jobs/{job}").text)
+    assert "wachtte niet meer" in words_of(hr.follow(hr.post(f"/jobs/{job}/cancel")).text)
+    world.run()
+    assert world.sent_to("+31612345651") == []
+
+
+def test_a_dead_job_is_closed_with_a_reason_only(world: World, hr: Visitor) -> None:
+    job = dies(world, "+31612345661", PermanentError("rejected", "no"))
+    for reason, words in (("", "Geef een reden"), (" \n ", "Geef een reden"), ("x" * 501, "langer dan 500")):
+        answer = hr.post(f"/jobs/{job}/close", reason=reason)
+        assert (answer.status_code, words in words_of(answer.text)) == (409, True)
+        assert state_of(world, job) == "failed"
+    job = dies(world, "+31612345662", PermanentError("rejected", "no"))
+    assert "De taak is gesloten." in words_of(hr.follow(hr.post(f"/jobs/{job}/close", reason=HOSTILE)).text)
+    assert str(job) not in jobs_in(hr.get("/jobs?state=failed").text)
+    assert str(job) in jobs_in(hr.get("/jobs?state=closed").text)
+    page = hr.get(f"/jobs/{job}").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert hr.post("/jobs/00000000-0000-0000-0000-000000000000/close", reason="x").status_code == 404
+
+
+def test_the_filtered_ones_are_run_again_less_those_that_may_have_arrived(world: World, hr: Visitor) -> None:
+    busy = [dies(world, f"+3161234567{n}", TransientError("throttled", "busy")) for n in range(3)]
+    other = dies(world, "+31612345679", PermanentError("rejected", "no"))
+    held = asks(world, "+31612345678")
+    world.line.before = may_arrive
+    world.run()
+    world.line.before = lambda _: None
+    listed = hr.get("/jobs?state=failed&type=autoreply").text
+    assert 'href="/api/ops/jobs/restart?state=failed&amp;type=autoreply"' in listed
+    question = hr.get("/jobs/restart?state=failed&error_class=throttled")
+    assert "3 mislukte taken worden opnieuw uitgevoerd" in words_of(question.text)
+    assert "te druk" in words_of(question.text)
+    every = words_of(hr.get("/jobs/restart?state=failed").text)
+    assert "4 mislukte taken worden opnieuw uitgevoerd. 1 taak blijft buiten beschouwing" in every
+    assert {state_of(world, job) for job in (*busy, other, held)} == {"failed"}  # looking does nothing
+    result = hr.post("/jobs/restart", state="failed", error_class="throttled")
+    assert result.status_code == 303
+    assert "Opnieuw gestart 3" in words_of(hr.follow(result).text)
+    assert {state_of(world, job) for job in busy} == {"pending"}
+    second = words_of(hr.follow(hr.post("/jobs/restart", state="failed")).text)
+    assert "Opnieuw gestart 1 Buiten beschouwing gebleven 1" in second
+    assert state_of(world, held) == "failed"
+    world.run()
+    assert world.sent_to("+31612345678") == []
+    assert "Er is niets om opnieuw uit te voeren." in words_of(hr.get("/jobs/restart?state=failed").text)
+    wrongs: list[dict[str, Any]] = [
+        {"state": "done"},
+        {},
+        {"state": "failed", "sid": "SM1"},
+        {"state": "failed", "since": "x"},
+    ]
+    for wrong in wrongs:
+        assert hr.post("/jobs/restart", **wrong).status_code == 409, wrong
+
+
+def test_hostile_text_harms_no_page(world: World, hr: Visitor) -> None:
+    long_name = HOSTILE + "x" * 50_000
+    job = dies(world, "+31612345681", TransientError("throttled", HOSTILE), ProfileName=HOSTILE)
+    world.execute("UPDATE conversations SET profile_name = %(name)s", name=long_name)
+    world.execute("UPDATE ai_jobs SET error_class = %(x)s, last_error = %(long)s,"
+                  " payload = payload || jsonb_build_object('x', %(x)s::text) WHERE id = %(id)s",
+                  x=HOSTILE, long=long_name, id=job)  # fmt: skip
+    world.execute("UPDATE job_attempts SET error_class = %(x)s, error = %(x)s", x=HOSTILE)
+    world.execute("UPDATE conversations SET needs_person_reason = %(x)s", x=HOSTILE)
+    world.execute(
+        "INSERT INTO ai_jobs (payload, status) VALUES (jsonb_build_object('type', %(x)s::text), 'pending')", x=HOSTILE
+    )
+    world.execute("UPDATE job_types SET resting_until = now() + interval '1 hour', resting_reason = %(x)s", x=HOSTILE)
+    try:
+        query = {
+            "type": HOSTILE,
+            "phone": HOSTILE,
+            "error_class": HOSTILE,
+            "sid": HOSTILE,
+            "notice": HOSTILE,
+            "n": HOSTILE,
+        }
+        pages = [hr.get(path).text for path in ("", "/jobs", f"/jobs/{job}", "/jobs/restart?state=failed")]
+        pages += [hr.client.get("/api/ops/jobs", params=query).text, hr.client.get(f"/api/ops/{HOSTILE[:20]}").text]
+        pages.append(hr.client.get("/api/ops/jobs/restart", params={"state": "failed", "type": HOSTILE}).text)
+    finally:
+        world.execute("UPDATE job_types SET resting_until = NULL, resting_reason = NULL")
+    for page in pages:
+        assert "<script>" not in page
+        assert page.count("<script") == 2
+        assert "<b onclick" not in page
+        for tag in re.findall(
+            r"<[^>]*>", page
+        ):  # between tags <bdi> ends it; in a value of a field it is what was typed
+            assert "\u202e" not in re.sub(r' value="[^"]*"', "", tag), tag
+        for opened in re.findall(r"<([a-z]+)[^>]*>[^<]*\u202e", page):
+            assert opened in ("bdi", "div", "span"), opened
+    assert len(pages[0]) < 60_000
+    assert len(pages[1]) < 60_000
+    assert "toon alles" in pages[2]
+    assert "{{ 7*7 }}{0}%s" in pages[2]
