@@ -104,8 +104,9 @@ def restart_matching(
     error_class: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    at_most: int = RESTART_AT_MOST,
 ) -> Counts:
-    """Restart the dead letters that match every filter that is given, at most 1,000 in a call; `since` ≤ when it died < `until`.
+    """Restart the dead letters that match every filter that is given, `at_most` in a call; `since` ≤ when it died < `until`.
 
     Of a conversation the oldest runs and the others join it. What may have arrived is left out. Give it a connection that
     is in no transaction: it commits every 50 jobs, with a line in the audit log. Raises UserError for another state.
@@ -116,7 +117,7 @@ def restart_matching(
     found = connection.execute(MATCHING, filters).fetchall()
     wanted = [job_id for job_id, may_have_left in found if not may_have_left]
     counts: Counter[str] = Counter()
-    for batch in itertools.batched(wanted[:RESTART_AT_MOST], BATCH, strict=False):
+    for batch in itertools.batched(wanted[:at_most], BATCH, strict=False):
         with connection.transaction():
             became = {job_id: _restart_or_skip(connection, job_id, who) for job_id in batch}
             done = [job_id for job_id, what in became.items() if what in ("restarted", "joined")]
@@ -128,7 +129,7 @@ def restart_matching(
         joined=counts["joined"],
         left_out=len(found) - len(wanted) + counts["kept"],
         skipped=counts["not failed"] + counts["not found"],
-        more=max(len(wanted) - RESTART_AT_MOST, 0),
+        more=max(len(wanted) - at_most, 0),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,21 +14,24 @@ from shared.conversation import actions, suggestions
 from shared.conversation.suggestions import Suggestion
 from shared.db.pool import Database
 from shared.errors import PermanentError, UserError
+from tests.fakes.desk import (
+    ADDRESS,
+    ANSWER,
+    NOTICE,
+    WHO,
+    conversation,
+    flagged,
+    fresh,
+    open_messages,
+    refused,
+    send_own,
+)
 from tests.fakes.world import World, run_all
-
-ADDRESS = "+31600000001"
-NOTICE = "Je praat met een digitale assistent; stuur “medewerker” als je liever een mens spreekt.\n\n"
-ANSWER = "Je hebt 200 uur verlof. [1]\n\nBron: [1] Personeelshandboek › Verlof"
-WHO = "anna"
 
 
 @pytest.fixture
 def world(database: Database) -> World:
-    world = World(database)
-    world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, people, documents, audit_log CASCADE")
-    world.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
-    world.add_handbook()
-    return world
+    return fresh(database)
 
 
 @pytest.fixture
@@ -39,11 +41,6 @@ def manual(world: World) -> World:
     with world.database.connection() as connection:
         actions.take_over(connection, conversation(world), who=WHO)
     return world
-
-
-def conversation(world: World) -> UUID:
-    found: UUID = world.value("SELECT id FROM conversations")
-    return found
 
 
 def ask(world: World, who: str = WHO) -> UUID:
@@ -64,28 +61,6 @@ def all_of(world: World) -> list[Suggestion]:
 def the_open_one(world: World) -> Suggestion:
     (found,) = [suggestion for suggestion in all_of(world) if suggestion.state == "open"]
     return found
-
-
-def open_messages(world: World) -> list[str]:
-    rows = world.rows("SELECT body FROM messages WHERE NOT from_self AND answered_by IS NULL ORDER BY seq")
-    return [body for (body,) in rows]
-
-
-def flagged(world: World) -> str | None:
-    reason: str | None = world.value("SELECT needs_person_reason FROM conversations")
-    return reason
-
-
-def refused(action: Callable[[], object]) -> str | None:
-    with pytest.raises(UserError) as error:
-        action()
-    return error.value.name
-
-
-def send_own(world: World, text: str = "Dag, met HR.") -> None:
-    with world.database.connection() as connection:
-        seen = world.value("SELECT max(seq) FROM messages")
-        actions.send_own(connection, conversation(world), text, who=WHO, seen_seq=seen)
 
 
 # Asking
