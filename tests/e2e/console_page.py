@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from shared.ops.words import Words
 from tests.e2e.phone_page import DESKTOP, PHONE, Screen
 from tests.e2e.waiting import wait_until
 
+PICTURES = os.environ.get("ANTWOORD_SCREENSHOTS") == "1"
 LIVE_SECONDS = 2.0  # how often a page asks whether something has changed
 LANGUAGES: Final = {PHONE: Words("nl"), DESKTOP: Words("en")}
 
@@ -50,7 +52,7 @@ class ConsolePage:
         self._browser = browser
         self._context = browser.new_context(
             viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, reduced_motion="reduce",
-            device_scale_factor=screen.scale, color_scheme="light", storage_state=state, accept_downloads=True,
+            device_scale_factor=screen.scale if PICTURES else 1, color_scheme="light", storage_state=state, accept_downloads=True,
         )  # fmt: skip
         self._context.set_default_timeout(10_000)
         self._context.add_init_script(RECORDER)
@@ -142,12 +144,12 @@ class ConsolePage:
 
         wait_until(look, seconds, name)
 
-    def logged(self, did: str, *texts: str) -> None:
-        """The newest line of the log that says this names all of that."""
+    def logged(self, *did: str, about: str = "") -> None:
+        """The log holds all of these, each of them with what it was about."""
         self.go("audit")
-        lines = self.page.locator("tbody tr").filter(has_text=self.t.text(f"audit.did.{did}"))
-        for text in texts:
-            expect(lines.first).to_contain_text(text)
+        lines = self.page.locator("tbody tr").filter(has_text=about)
+        for one in did:
+            expect(lines.filter(has_text=self.t.text(f"audit.did.{one}")).first).to_be_visible()
 
     def focus(self) -> str:
         """What has the focus now, as text. Raises AssertionError if a person cannot see that it has."""
@@ -172,15 +174,23 @@ class ConsolePage:
             self.page.keyboard.press("Enter")
 
     def flaws(self) -> list[str]:
-        """What axe-core calls serious or critical on this page, and what sticks out, at both widths; it ends at its own."""
+        """What axe-core calls serious or critical on this page, and what sticks out, at both widths; it ends at its own.
+
+        The colours are the dark ones on a phone.
+        """
         found: list[str] = []
+        self.page.emulate_media(color_scheme="dark" if self.screen is PHONE else "light")
         self.page.evaluate(AXE_SCRIPT)
         for screen in (DESKTOP, PHONE) if self.screen is PHONE else (PHONE, DESKTOP):
             self.page.set_viewport_size({"width": screen.width, "height": screen.height})
             found += [f"at {screen.width}: {one}" for one in self.page.evaluate(STICKS_OUT)]
             found += [f"at {screen.width}: {one}" for one in self.page.evaluate(VIOLATIONS, screen is self.screen)]
+        self.page.emulate_media(color_scheme="light")
         return found
 
-    def picture(self, path: Path) -> None:
-        """Write what is on the screen as a PNG."""
+    def picture(self, path: Path, what: Locator | None = None) -> None:
+        """Write what is on the screen as a PNG; with `what`, scrolled until that is at the top."""
+        if what is not None:
+            what.evaluate("one => scrollTo(0, one.getBoundingClientRect().top + scrollY - 16)")
         self.page.screenshot(path=path, animations="disabled")
+        self.page.evaluate("scrollTo(0, 0)")

@@ -75,7 +75,7 @@ def test_a_compressed_body_is_limited_by_what_it_unpacks_to() -> None:
     assert peak < 2_000_000
 
 
-@pytest.mark.parametrize("body", [b"this is no gzip", gzip.compress(b"hello")[:-4]])
+@pytest.mark.parametrize("body", [b"this is no gzip", gzip.compress(b"hello")[:-4]], ids=["none", "cut"])
 def test_a_compressed_body_that_is_broken(body: bytes) -> None:
     plan = replies(answer(200, body, Content_Encoding="gzip"))
     with faulty(plan) as server, pytest.raises(httpx2.DecodingError) as caught:

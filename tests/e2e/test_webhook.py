@@ -274,7 +274,9 @@ def test_a_callback_finds_its_message_by_sid_too_and_keeps_the_first_error(site:
     assert reason == "undelivered"
 
 
-@pytest.mark.parametrize("query", ["", "?message=nonsense", f"?message={uuid4()}&try=1", "?message=" + "0" * 3000])
+@pytest.mark.parametrize(
+    "query", ["", "?message=nonsense", "?message=6fd5c07f-cfec-462d-af3a-90751c1e4aed&try=1", "?message=" + "0" * 3000]
+)
 def test_a_callback_for_nobody_is_answered_and_changes_nothing(site: Site, query: str) -> None:
     assert site.post({"MessageSid": f"SM{uuid4().hex}", "MessageStatus": "sent"}, path=STATUS + query)[0] == 204
 
