@@ -104,9 +104,13 @@ class App:
         self.wake.wake(max(due_in - HEAD_START_SECONDS, 0.0))
 
     def _open_embedder(self) -> Embedder:
+        return self._embedder or self._model
+
+    @cached_property
+    def _model(self) -> AzureOpenAI:
         from shared.clients.azure_openai import AzureOpenAI
 
-        return self._embedder or AzureOpenAI(self.settings)
+        return AzureOpenAI(self.settings)
 
     @cached_property
     def worker(self) -> Worker:
@@ -139,12 +143,11 @@ class App:
 
     @cached_property
     def _types(self) -> dict[str, JobType]:
-        from shared.clients.azure_openai import AzureOpenAI
         from shared.clients.twilio import TwilioLine
         from shared.jobs import table
         from shared.jobs.services import Services
 
-        model, twilio = AzureOpenAI(self.settings), TwilioLine(self.settings)
+        model, twilio = self._model, TwilioLine(self.settings)
         services = Services(
             self.database, self._chat or model, self._embedder or model, self._line or twilio, self.settings
         )
