@@ -16,6 +16,7 @@ BENCHES: Mapping[str, str] = {
     "claimed": "from a message to its job being claimed, with and without wake",
     "answered": "from a message to its answer being accepted, with a model of 1.5 s",
     "drain": "draining jobs that do nothing",
+    "console": "the console's pages with 100,000 jobs and 2,000 conversations",
 }
 
 

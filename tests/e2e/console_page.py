@@ -14,7 +14,8 @@ from tests.e2e.phone_page import DESKTOP, PHONE, Screen
 from tests.e2e.waiting import wait_until
 
 PICTURES = os.environ.get("ANTWOORD_SCREENSHOTS") == "1"
-LIVE_SECONDS = 2.0  # how often a page asks whether something has changed
+LIVE_SECONDS = 2  # how often a page asks whether something has changed
+READY: Final = "domcontentloaded"  # the pages' own scripts have run by then
 LANGUAGES: Final = {PHONE: Words("nl"), DESKTOP: Words("en")}
 
 # A page that is left takes its notes along, so what was refused is said on the browser's console, which is kept.
@@ -33,7 +34,8 @@ STICKS_OUT = """() => {
 FOCUS_IS_SEEN = """() => {
     const at = document.activeElement, box = at.getBoundingClientRect();
     const marked = at.matches(":focus-visible") && getComputedStyle(at).outlineStyle !== "none";
-    return marked && box.width > 0 && box.left >= -2 && box.top >= -2 && box.right <= innerWidth + 2 && box.bottom <= innerHeight + 2;
+    const inside = box.left >= -2 && box.top >= -2 && box.right <= innerWidth + 2 && box.bottom <= innerHeight + 2;
+    return marked && inside && box.width > 0;
 }"""
 # The contrast of colours takes most of axe's time, and a width more or less does not change it.
 VIOLATIONS = """(is_contrast) => axe.run(document, {
@@ -62,7 +64,7 @@ class ConsolePage:
         self.page.on(
             "console", lambda said: self.problems.append(said.text) if said.type in ("error", "warning") else None
         )
-        self.page.goto(link)
+        self.page.goto(link, wait_until=READY)
 
     def sign_in(self) -> None:
         """Press the button of the page that the link leads to, and choose the screen's language."""
@@ -93,7 +95,7 @@ class ConsolePage:
 
     def open(self, path: str = "") -> None:
         """Type an address below the console's."""
-        self.page.goto(self.root + path)
+        self.page.goto(self.root + path, wait_until=READY)
 
     def go(self, place: str) -> None:
         """Follow a link of the navigation: overview, conversations, jobs, documents, people, audit."""
@@ -103,7 +105,7 @@ class ConsolePage:
     def follow(self, link: Locator | str) -> None:
         """Click a link, given as a locator or by what it says, and wait for its page."""
         found = self.page.get_by_role("link", name=link, exact=True) if isinstance(link, str) else link
-        with self.page.expect_navigation():
+        with self.page.expect_navigation(wait_until=READY):
             found.click()
 
     def button(self, key: str, within: Locator | None = None, **values: object) -> Locator:
@@ -113,7 +115,7 @@ class ConsolePage:
 
     def press(self, key: str, within: Locator | None = None, **values: object) -> None:
         """Press a button, and wait for the page that follows."""
-        with self.page.expect_navigation():
+        with self.page.expect_navigation(wait_until=READY):
             self.button(key, within, **values).click()
 
     def field(self, key: str) -> Locator:
@@ -170,7 +172,7 @@ class ConsolePage:
 
     def enter(self) -> None:
         """Press Enter, and wait for the page that follows."""
-        with self.page.expect_navigation():
+        with self.page.expect_navigation(wait_until=READY):
             self.page.keyboard.press("Enter")
 
     def flaws(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The console in a real browser, against `up` itself: each thing that a person at HR does there, in Dutch on a phone and in English on a desk.
+"""The console in a real browser, against `up` itself: what HR does there, in Dutch on a phone and in English at a desk.
 
 With ANTWOORD_SCREENSHOTS=1 it also writes the pictures of docs/console.md to docs/images/console/.
 """
@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import requests
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, FilePayload, Locator, expect
 
-from local.phone.switches import MODEL
+from local.standins.azure_openai import OpenAIStandIn
 from tests.e2e.browser import chromium
 from tests.e2e.console_page import LIVE_SECONDS, PICTURES, ConsolePage
+from tests.e2e.employees import Employees
 from tests.e2e.phone_page import DESKTOP, PHONE, Screen
 from tests.e2e.up_process import QUICK, UpProcess
-from tests.e2e.waiting import wait_until
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 PICTURE_BYTES_AT_MOST = 150_000
@@ -48,63 +47,36 @@ DOCUMENT = {
 }
 DOCUMENT_QUESTION = {PHONE: "Wanneer is de fietsenstalling open?", DESKTOP: "How is a locker opened?"}
 TABLE = {
-    PHONE: "Naam;Mobiel;Afdeling;Taal;Verlofuren\nProef Een;06-57000001;Zorg;nl;40\nProef Twee;06-57000002;Zorg;nl;8\nProef Drie;12;;;\n",
-    DESKTOP: "name,phone,department\nTrial One,+31 6 57000003,Care\nTrial Two,0031657000004,Care\nTrial Three,12,\n",
+    PHONE: """Naam;Mobiel;Afdeling;Taal;Verlofuren
+Proef Een;06-57000001;Zorg;nl;40
+Proef Twee;06-57000002;Zorg;nl;8
+Proef Drie;12;;;
+""",
+    DESKTOP: """name,phone,department,language,hours of leave
+Trial One,+31 6 57000003,Care,en,40
+Trial Two,0031657000004,Care,en,8
+Trial Three,12,,,
+""",
 }
 FIRST_OF_TABLE = {PHONE: ("Proef Een", "+31657000001"), DESKTOP: ("Trial One", "+31657000003")}
 
-# Who writes in which test, by the screen on which it runs: nobody's conversation is that of two tests.
-NUMBERS = {
-    "Bram de Wit": 2, "Chloe Walker": 3, "Daan Visser": 4, "Emeka Okafor": 5, "Fatma Yildiz": 6, "Grace Mensah": 7,
-    "Ines Ferreira": 9, "Joris Bakker": 10, "Katarzyna Nowak": 11, "Lotte van den Berg": 12, "Milan Petrović": 13,
-    "Noor Smit": 14, "Omar El Amrani": 15, "Priya Sharma": 16, "Ruben Meijer": 17, "Sanne Mulder": 18, "Tom O'Brien": 19,
-    "Aisha Bennani": 1,
-}  # fmt: skip
 
-
-class Employees:
-    """Those who write, and the faults that meet their questions."""
-
-    def __init__(self, up: UpProcess) -> None:
-        self._up = up
-        self._url = up.page_url
-
-    def writes(self, name: str, text: str) -> None:
-        """A message comes in."""
-        given = {"from": self.phone(name), "body": text}
-        requests.post(f"{self._url}messages", json=given, timeout=5).raise_for_status()
-
-    def phone(self, name: str) -> str:
-        """Somebody's number."""
-        return f"+3197000000{NUMBERS[name]:02}"
-
-    def turn(self, fault: str, *, on: bool) -> None:
-        """Turn a fault of the model on or off."""
-        requests.post(f"{self._url}faults", json={"name": fault, "on": on}, timeout=5).raise_for_status()
-
-    def job_is(self, name: str, status: str, attempts: int) -> None:
-        """Wait until somebody's newest job stands like this."""
-        sql = """SELECT j.status, j.attempts FROM ai_jobs j JOIN conversations c ON c.id = j.conversation_id
-            WHERE c.address = %(phone)s AND j.type = 'autoreply' ORDER BY j.seq DESC LIMIT 1"""
-        wanted, phone = [(status, attempts)], self.phone(name)
-        wait_until(lambda: self._up.database.rows(sql, phone=phone) == wanted, 10, f"{name}'s job that is {wanted}")
-
-    def fails(self, name: str, question: str) -> None:
-        """Somebody asks what the model's content filter stops."""
-        self.turn("content_filter", on=True)
-        self.writes(name, question)
-        self.job_is(name, "failed", 1)
-        self.turn("content_filter", on=False)
-
-    def conversation(self, name: str) -> str:
-        """The path of somebody's conversation."""
-        sql = "SELECT id FROM conversations WHERE address = %(phone)s"
-        return f"/conversations/{wait_until(lambda: self._up.database.value(sql, phone=self.phone(name)))}"
+@pytest.fixture(scope="module")
+def model() -> Iterator[OpenAIStandIn]:
+    """A model that does not think for as long as the one of `up`, which is to be seen typing."""
+    with OpenAIStandIn() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    with UpProcess(tmp_path_factory.mktemp("antwoord-console"), **QUICK) as found:
+def up(tmp_path_factory: pytest.TempPathFactory, model: OpenAIStandIn) -> Iterator[UpProcess]:
+    settings = QUICK | {
+        "AZURE_OPENAI_ENDPOINT": model.url,
+        "AZURE_OPENAI_API_KEY": "standin",
+        "AZURE_OPENAI_CHAT_DEPLOYMENT": "standin-chat",
+        "AZURE_OPENAI_EMBEDDING_DEPLOYMENT": "standin-embedding",
+    }
+    with UpProcess(tmp_path_factory.mktemp("antwoord-console"), **settings) as found:
         yield found
 
 
@@ -132,16 +104,14 @@ def console(
 ) -> Iterator[ConsolePage]:
     """The console on a screen. At the end every fault is off again, and no page may have said an error."""
     window = windows[request.param]
-    window.open()
     yield window
-    for fault in MODEL:
-        people.turn(fault, on=False)
+    people.meet()
     window.check()
 
 
 @pytest.fixture
-def people(up: UpProcess) -> Employees:
-    return Employees(up)
+def people(up: UpProcess, model: OpenAIStandIn) -> Employees:
+    return Employees(up, model)
 
 
 def picture(console: ConsolePage, screen: Screen, name: str, what: Locator | None = None) -> None:
@@ -153,10 +123,45 @@ def picture(console: ConsolePage, screen: Screen, name: str, what: Locator | Non
         assert path.stat().st_size < PICTURE_BYTES_AT_MOST, path
 
 
+def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: Employees, up: UpProcess) -> None:
+    name = {PHONE: "Sanne Mulder", DESKTOP: "Aisha Bennani"}[console.screen]
+    people.fail(HOLIDAY[console.screen].question, name)
+    flaws: dict[str, list[str]] = {}
+
+    def look(path: str) -> None:
+        console.open(path)
+        flaws[path] = console.flaws()
+
+    conversation = people.conversation(name)
+    job = up.database.value("SELECT id FROM ai_jobs WHERE status = 'failed' ORDER BY seq DESC LIMIT 1")
+    document = up.database.value("SELECT id FROM documents ORDER BY title LIMIT 1")
+    person = up.database.value("SELECT id FROM people ORDER BY name LIMIT 1")
+    for path in (
+        "", "/conversations", conversation, "/jobs?state=failed&type=autoreply", f"/jobs/{job}", "/jobs/restart?state=failed",
+        "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
+        "/people", f"/people/{person}", "/people/imports", "/people/imports/new",
+    ):  # fmt: skip
+        look(path)
+    console.open("/people/imports/new")
+    chosen: FilePayload = {"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
+    console.page.locator("#file").set_input_files(chosen)
+    console.press("imports.look")
+    flaws["preview"] = console.flaws()
+    console.press("imports.try")
+    console.appears(console.page.locator("#import-state .tag.good"), "the trial's end")
+    flaws["import"] = console.flaws()
+    look("/audit")
+    console.open(f"/jobs/{job}")
+    console.field("jobs.close_why").fill("-")
+    console.press("jobs.close")
+    assert {path: found for path, found in flaws.items() if found} == {}
+
+
 def test_who_waits_for_a_person_is_on_the_overview_until_it_is_dealt_with(
     console: ConsolePage, people: Employees
 ) -> None:
     name = {PHONE: "Fatma Yildiz", DESKTOP: "Grace Mensah"}[console.screen]
+    console.open()
     people.writes(name, PERSON_PLEASE[console.screen])
     line = console.page.locator(".items li").filter(has_text=name)
     console.appears(line, "the line of who waits")
@@ -173,14 +178,13 @@ def test_who_waits_for_a_person_is_on_the_overview_until_it_is_dealt_with(
 def test_a_failed_job_is_read_in_words_and_run_again(console: ConsolePage, people: Employees, up: UpProcess) -> None:
     page, t = console.page, console.t
     name, asked = {PHONE: "Bram de Wit", DESKTOP: "Emeka Okafor"}[console.screen], HOLIDAY[console.screen]
-    people.turn("model_down", on=True)
+    people.meet("model_down")
     people.writes(name, asked.question)
     people.job_is(name, "pending", 1)
-    people.turn("model_down", on=False)
-    people.turn("content_filter", on=True)
+    people.meet("content_filter")
     up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")  # not ten seconds later
     people.job_is(name, "failed", 2)
-    people.turn("content_filter", on=False)
+    people.meet()
 
     console.go("jobs")
     console.follow(t.text("states.failed"))
@@ -219,8 +223,7 @@ def test_failed_jobs_are_closed_with_a_reason_or_run_again_together(console: Con
         PHONE: ("Daan Visser", "Joris Bakker", "Lotte van den Berg"),
         DESKTOP: ("Ines Ferreira", "Katarzyna Nowak", "Milan Petrović"),
     }[console.screen]
-    for name in (closed, *again):
-        people.fails(name, asked.question)
+    people.fail(asked.question, closed, *again)
     console.open("/jobs?state=failed")
     console.follow(page.locator("tbody tr").filter(has_text=closed).get_by_role("link").first)
     console.field("jobs.close_why").fill(OWN_WORDS[console.screen])
@@ -340,6 +343,7 @@ def test_a_page_that_is_not_seen_asks_for_nothing(console: ConsolePage) -> None:
     with page.expect_response(lambda response: "/live/" in response.url):
         page.clock.run_for(LIVE_SECONDS * 1000)
     seen(False)
+    expect(page.locator(".htmx-request")).to_have_count(0)  # else two minutes on the clock are that request's timeout
     asked.clear()
     page.clock.run_for(120_000)
     assert asked == []
@@ -364,6 +368,7 @@ def test_a_document_is_added_searched_and_removed(console: ConsolePage) -> None:
     console.appears(page.locator("#facts .tag.good"), "the document that can be found")
     expect(page.locator(".chunks > li")).to_have_count(1)
     expect(page.locator(".chunks > li")).to_contain_text(text)
+    picture(console, PHONE, "document")
 
     console.go("documents")
     page.locator("#question").fill(DOCUMENT_QUESTION[console.screen])
@@ -384,9 +389,10 @@ def test_a_document_is_added_searched_and_removed(console: ConsolePage) -> None:
 def test_people_are_tried_imported_and_found(console: ConsolePage) -> None:
     page, t = console.page, console.t
     source = f"people-{t.language}.csv"
-    chosen = {"name": source, "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
+    chosen: FilePayload = {"name": source, "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
     name, phone = FIRST_OF_TABLE[console.screen]
     console.go("people")
+    picture(console, DESKTOP, "people")
     console.follow(t.text("imports.new"))
     page.locator("#file").set_input_files(chosen)
     console.press("imports.look")
@@ -405,6 +411,7 @@ def test_people_are_tried_imported_and_found(console: ConsolePage) -> None:
     console.press("imports.do.other", n=3)
     console.appears(done, "the import's end")
     expect(page.locator(".counts li").first).to_have_text(f"2{t.text('outcomes.added')}")
+    picture(console, PHONE, "imported")
     with page.expect_download() as download:
         page.get_by_role("link", name=t.text("imports.download_rejected")).click()
     assert download.value.suggested_filename == t.text("imports.report_name")
@@ -419,6 +426,10 @@ def test_people_are_tried_imported_and_found(console: ConsolePage) -> None:
     console.appears(page.locator("#person-record .tag.good"), "the record that can be found")
     console.logged("import_people", about=source)
     picture(console, DESKTOP, "log")
+    console.go("overview")
+    picture(console, DESKTOP, "overview")
+    console.go("conversations")
+    picture(console, PHONE, "conversations")
 
 
 def test_the_keyboard_is_enough_from_signing_in_to_an_answer(
@@ -446,40 +457,3 @@ def test_the_keyboard_is_enough_from_signing_in_to_an_answer(
     window.logged("send_own", about=name)
     window.check()
     window.close()
-
-
-def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: Employees, up: UpProcess) -> None:
-    name = {PHONE: "Sanne Mulder", DESKTOP: "Aisha Bennani"}[console.screen]
-    people.fails(name, HOLIDAY[console.screen].question)
-    flaws = {}
-
-    def look(path: str) -> None:
-        console.open(path)
-        flaws[path] = console.flaws()
-
-    conversation = people.conversation(name)
-    job = up.database.value("SELECT id FROM ai_jobs WHERE status = 'failed' ORDER BY seq DESC LIMIT 1")
-    document = up.database.value("SELECT id FROM documents ORDER BY title LIMIT 1")
-    person = up.database.value("SELECT id FROM people ORDER BY name LIMIT 1")
-    look("")
-    picture(console, DESKTOP, "overview")
-    look("/conversations")
-    picture(console, PHONE, "conversations")
-    for path in (
-        conversation, "/jobs?state=failed&type=autoreply", f"/jobs/{job}", "/jobs/restart?state=failed",
-        "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
-        "/people", f"/people/{person}", "/people/imports", "/people/imports/new", "/audit",
-    ):  # fmt: skip
-        look(path)
-    console.open("/people/imports/new")
-    chosen = {"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE[console.screen].encode()}
-    console.page.locator("#file").set_input_files(chosen)
-    console.press("imports.look")
-    flaws["preview"] = console.flaws()
-    console.press("imports.try")
-    console.appears(console.page.locator("#import-state .tag.good"), "the trial's end")
-    flaws["import"] = console.flaws()
-    console.open(f"/jobs/{job}")
-    console.field("jobs.close_why").fill("-")
-    console.press("jobs.close")
-    assert {path: found for path, found in flaws.items() if found} == {}
