@@ -26,7 +26,8 @@ LIST_CONVERSATIONS = """
 PAGE = """
     WITH page AS MATERIALIZED (
         SELECT * FROM (
-            SELECT c.id, c.address, p.name, coalesce(p.left_at <= now(), false) AS has_left, c.profile_name, c.mode, c.last_inbound_at,
+            SELECT c.id, c.address, p.name, coalesce(p.left_at <= now(), false) AS has_left, c.profile_name, c.mode,
+                c.last_inbound_at,
                 c.opted_out_at IS NOT NULL AS is_opted_out, c.needs_person_since, c.needs_person_reason,
                 c.needs_person_since IS NULL AS calm,
                 CASE WHEN c.needs_person_since IS NULL
