@@ -139,7 +139,9 @@ class Settings:
     )
 
     ops_auth: Literal["off", "local", "entra"] = _setting(
-        _word("off", "local", "entra"), "who may open the console: nobody, whoever has a one-time link, or by Entra ID", "off"
+        _word("off", "local", "entra"),
+        "who may open the console: nobody, whoever has a one-time link, or by Entra ID",
+        "off",
     )
     ops_tenant_id: str | None = _setting(_text, "the Entra tenant of the console's administrators", None)
     ops_role: str = _setting(_text, "the app role that an administrator must have", "Antwoord.Admin")
@@ -211,7 +213,9 @@ def _console_problems(values: Mapping[str, Any], environment: Mapping[str, str])
     problems = []
     match values.get("ops_auth"):
         case "local" if environment.get("WEBSITE_SITE_NAME"):
-            problems.append("OPS_AUTH is 'local', which is for a developer's machine alone: on Azure it is off or entra.")
+            problems.append(
+                "OPS_AUTH is 'local', which is for a developer's machine alone: on Azure it is off or entra."
+            )
         case "entra":
             if environment.get("WEBSITE_AUTH_ENABLED", "").lower() != "true":
                 problems.append(
@@ -219,7 +223,9 @@ def _console_problems(values: Mapping[str, Any], environment: Mapping[str, str])
                     "anybody could send its identity headers. Switch on authentication of the function app."
                 )
             if not values.get("ops_tenant_id"):
-                problems.append("OPS_TENANT_ID is not set: OPS_AUTH is 'entra', and the console admits one tenant only.")
+                problems.append(
+                    "OPS_TENANT_ID is not set: OPS_AUTH is 'entra', and the console admits one tenant only."
+                )
     return problems
 
 

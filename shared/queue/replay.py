@@ -42,6 +42,11 @@ RESTART = """
         next_run_at = now(), rerun = false, updated_at = now()
     WHERE id = %(id)s AND status = 'failed' AND closed_at IS NULL
 """
+# The person was asked because this job died; should it die again, its burial asks again.
+UNFLAG = """
+    UPDATE conversations c SET needs_person_since = NULL, needs_person_reason = NULL
+    FROM ai_jobs j WHERE j.id = %(id)s AND c.id = j.conversation_id AND c.needs_person_reason = j.error_class
+"""
 # The oldest first: of several in one conversation it is the one that runs, and the others join it.
 MATCHING = """
     SELECT j.id, EXISTS (
@@ -165,11 +170,13 @@ def _restart_locked(connection: Conn, job_id: UUID, who: str, *, looks_again: bo
     if drafted & {"sending", "held"} and not looks_again:
         return "kept"
     if job[0] != "autoreply":
+        connection.execute(UNFLAG, key)
         connection.execute(RESTART, key)
         return "restarted"
     sibling = one(connection, ACTIVE_SIBLING, {"conversation_id": job[1]})
     if sibling is not None and drafted & {"sending", "held", "sent", "delivered", "read"}:
         return "kept"
+    connection.execute(UNFLAG, key)
     if sibling is not None or not drafted:
         connection.execute(RELEASE, key)
     if sibling is not None:

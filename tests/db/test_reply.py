@@ -293,6 +293,7 @@ def test_a_restart_after_the_model_failed_answers_the_question(world: World) -> 
     with world.database.connection() as connection:
         assert replay.restart(connection, [job], who="test") == {job: "restarted"}
     run_all(world)
+    assert flagged(world) is None  # what the person was asked for is done
     assert world.sent_to(ADDRESS) == [APOLOGY, NOTICE + ANSWER]
     assert world.rows("SELECT DISTINCT run FROM job_attempts WHERE job_id = %(job)s ORDER BY run", job=job) == [
         (1,),
