@@ -1,9 +1,9 @@
 """From a message to its answer being accepted by the Twilio stand-in: a model of 1.5 s, default settings, timer and wake on.
 
 The hosts differ in how wake messages reach them: from a queue in the host's own process, which rings; or from one in another
-process, which has to be polled, as Azure's listener polls it. Beside these, a host without the head start of wake messages, and
-one whose listener fetches on while jobs run. Single messages come when the listener's polling has slowed down to its two seconds;
-all hosts are measured side by side then, since they mostly wait. Bursts are measured one host at a time.
+process, which has to be polled, as Azure's listener polls it; and the latter without the head start of wake messages. Single
+messages come when the listener's polling has slowed down to its two seconds; all hosts are measured side by side then, since they
+mostly wait. Bursts are measured one host at a time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from local.standins.twilio_messages import Message
 from shared.db.pool import Conn
 
 MODEL_SECONDS = 1.5
-ROUNDS = 4
-SINGLES = 2  # in a round
+ROUNDS = 3
+SINGLES = 3  # in a round
 IDLE_SECONDS = (3.3, 5.2)  # between an answer and the next message; the timer's phase is anything
 BURST, BURST_SECONDS, BURSTS = 30, 5.0, 2
 SECONDS_AT_MOST = 60.0
@@ -37,16 +37,13 @@ SECONDS_AT_MOST = 60.0
 
 @dataclass(slots=True)
 class Line:
-    """One host with its own database, Twilio and queue; `changes` are its settings, `queues` those of host.json."""
+    """One host with its own database, Twilio and queue; `changes` are its settings."""
 
     what: str
     arguments: tuple[str, ...] = ()
     changes: dict[str, str] = field(default_factory=dict)
-    queues: dict[str, object] = field(default_factory=dict)
     storage: QueueStandIn | None = None
-    has_singles: bool = True
-    has_bursts: bool = True
-    has_goals: bool = True  # not for what only shows what a part of ours brings
+    is_ours: bool = True  # or only there to show what a part of ours brings: without bursts, without goals
     twilio: TwilioStandIn = field(default_factory=TwilioStandIn)
     connection: Conn | None = None
     singles: list[list[float]] = field(default_factory=list)
@@ -54,38 +51,24 @@ class Line:
 
 
 def measure(note: Callable[[str], None]) -> list[Figure]:
-    """The figures; about two and a half minutes."""
+    """The figures; about two minutes."""
     lines = [
         Line("queue in the host's process", ("--queue-standin",)),
-        Line(
-            "the same, newBatchThreshold 7",
-            ("--queue-standin",),
-            queues={"newBatchThreshold": 7},
-            has_singles=False,
-            has_goals=False,
-        ),
         Line("queue polled", storage=QueueStandIn()),
-        Line(
-            "queue polled, no head start",
-            changes={"BENCH_HEAD_START": "off"},
-            storage=QueueStandIn(),
-            has_bursts=False,
-            has_goals=False,
-        ),
+        Line("the same, no head start", changes={"BENCH_HEAD_START": "off"}, storage=QueueStandIn(), is_ours=False),
     ]
     with Lab() as lab, OpenAIStandIn() as model:
         note("answered: starting, and embedding the demo's handbooks …")
         _start(lab, model, lines)
         model.model_seconds = MODEL_SECONDS
         questions = _questions()
-        waiting_lines = [line for line in lines if line.has_singles]
-        note(f"answered: {ROUNDS * SINGLES} single messages to each of {len(waiting_lines)} hosts …")
-        with ThreadPoolExecutor(len(waiting_lines)) as pool:
-            list(pool.map(lambda line: _singles(line, questions), waiting_lines))
+        note(f"answered: {ROUNDS * SINGLES} single messages to each of {len(lines)} hosts …")
+        with ThreadPoolExecutor(len(lines)) as pool:
+            list(pool.map(lambda line: _singles(line, questions), lines))
         for number in range(BURSTS):
             note(f"answered: burst {number + 1} of {BURSTS}, {BURST} conversations in {BURST_SECONDS:g} s …")
             for line in lines:
-                if line.has_bursts:
+                if line.is_ours:
                     line.bursts.append(_burst(line, questions))
     return [figure for line in lines for figure in _figures(line)]
 
@@ -110,7 +93,7 @@ def _start(lab: Lab, model: OpenAIStandIn, lines: list[Line]) -> None:
         }
         if line.storage:
             changes["AzureWebJobsStorage"] = lab.enter(line.storage).connection_string
-        host = lab.host(url, *line.arguments, app=lab.variant(line.queues), changes=changes | line.changes)
+        host = lab.host(url, *line.arguments, app=lab.variant(), changes=changes | line.changes)
         line.twilio.webhook_url = f"{host.url}/api/twilio/inbound"
 
 
@@ -170,7 +153,7 @@ def _figures(line: Line) -> list[Figure]:
             f"p{share * 100:.0f}, {kind}, {line.what}",
             Spread.pooled(rounds, share),
             "s",
-            goal=Goal(limit) if line.has_goals else None,
+            goal=Goal(limit) if line.is_ours else None,
         )
         for kind, rounds in kinds
         if rounds

@@ -86,6 +86,8 @@ def search(
     """Show what a question finds, and why: cosine, text rank, and the score that orders them."""
     from shared.clients.azure_openai import AzureOpenAI
 
+    if not text.strip():
+        raise UserError("There is nothing to search for: give a question.")
     with database(*MODEL) as (settings, pool):
         embedder = AzureOpenAI(settings)
         embedding = embedder.embed([text])[0]

@@ -35,9 +35,9 @@ def running() -> dict[str, str]:
     try:
         state = json.loads(RUNNING.read_text("utf-8"))
         os.kill(int(state["pid"]), 0)
-    except (OSError, ValueError, KeyError):
+        return {str(name): str(value) for name, value in state["environment"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return {}
-    return {str(name): str(value) for name, value in state["environment"].items()}
 
 
 def announce(values: Mapping[str, str]) -> None:

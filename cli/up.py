@@ -45,7 +45,7 @@ def command(
     from local.demo.load import PEOPLE
 
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     with Stack(FOLDER, given, host_url=host_url, phone_port=phone_port, model_seconds=MODEL_SECONDS) as stack:
         supervisor = Supervisor(stack.environment, port, output)

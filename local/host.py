@@ -13,8 +13,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -52,6 +54,7 @@ class Options:
     wake: bool
     queue_standin: bool
     grace: int
+    stop_at_eof: bool
 
 
 class Host:
@@ -148,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     formatter = logs.set_up()
     signals = StopSignals(options.grace + SECONDS_AFTER_GRACE)
     signals.install()
+    if options.stop_at_eof:
+        threading.Thread(target=_stop_at_eof, name="stop-at-eof", daemon=True).start()
     try:
         with contextlib.ExitStack() as standins:
             return 0 if _run(options, formatter, signals, standins) else 1
@@ -215,10 +220,17 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--no-wake", action="store_true", help="no queue is listened to, and the app sends no wake")
     parser.add_argument("--queue-standin", action="store_true", help=f"a queue in this process if {STORAGE} is not set")
     parser.add_argument("--app", type=Path, default=PROJECT_ROOT, help="the app's folder (default: the project)")
+    parser.add_argument("--stop-at-eof", action="store_true", help="stop when standard input ends")
     parser.add_argument("--grace", type=_grace, default=GRACE_SECONDS, help="seconds for what runs when stopped")
     given = parser.parse_args(arguments)
     return Options(
-        given.app.resolve(), given.port, not given.no_timer, not given.no_wake, given.queue_standin, given.grace
+        given.app.resolve(),
+        given.port,
+        not given.no_timer,
+        not given.no_wake,
+        given.queue_standin,
+        given.grace,
+        given.stop_at_eof,
     )
 
 
@@ -232,6 +244,13 @@ def _grace(text: str) -> int:
     if not text.isdecimal() or int(text) > GRACE_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to {GRACE_SECONDS}")
     return int(text)
+
+
+def _stop_at_eof() -> None:
+    """Whoever started this host is gone when its end of the pipe closes: stop as if told to."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _leave(status: int) -> None:

@@ -31,7 +31,7 @@ class HostProcess:
         log: IO[bytes] | int | None = None,
     ) -> None:
         self._environment = dict(environment)
-        self._command = [sys.executable, "-m", "local.host", "--port", str(port), *arguments]
+        self._command = [sys.executable, "-m", "local.host", "--port", str(port), "--stop-at-eof", *arguments]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -45,8 +45,9 @@ class HostProcess:
     def start(self) -> HostProcess:
         """Start it and wait until it answers. Raises UserError when it ends or does not answer in 20 s."""
         path = os.pathsep.join([str(ROOT), *filter(None, [self._environment.get("PYTHONPATH")])])
+        # The host stops when its standard input ends: with this process, however that ends.
         self._process = subprocess.Popen(
-            self._command, cwd=ROOT, env={**self._environment, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+            self._command, cwd=ROOT, env={**self._environment, "PYTHONPATH": path}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, start_new_session=True,
         )  # fmt: skip
         answered = threading.Event()

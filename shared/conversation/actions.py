@@ -32,7 +32,12 @@ COVER_SEEN = """
     WHERE q.conversation_id = %(id)s AND NOT q.from_self AND q.seq <= %(seen_seq)s
         AND (q.answered_by IS NULL OR q.answered_by = ANY (%(dead)s) OR EXISTS (
             SELECT FROM messages r WHERE r.reply_id = q.answered_by AND r.source = 'ai'
-                AND (r.status = 'draft' OR r.status = 'failed' AND r.provider_sid IS NULL)))
+                AND (r.status IN ('draft', 'sending') OR r.status = 'failed' AND r.provider_sid IS NULL)))
+"""
+# Nobody can answer these on WhatsApp any more; left open, they would ask for a person again and again.
+CLOSE_STALE = """
+    UPDATE messages SET answered_by = id
+    WHERE conversation_id = %(id)s AND NOT from_self AND answered_by IS NULL AND created_at < now() - interval '24 hours'
 """
 
 
@@ -106,6 +111,7 @@ def resolve(connection: Conn, conversation_id: UUID, *, who: str) -> None:
         if not conversation.needs_person:
             raise UserError("This conversation does not ask for a person.", name="nothing_to_resolve")
         connection.execute(CLEAR_ANY, {"id": conversation_id})
+        connection.execute(CLOSE_STALE, {"id": conversation_id})
         audit.record(connection, who=who, what="resolve", target_type="conversation", target_id=conversation_id)
 
 

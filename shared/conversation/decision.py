@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.conversation.consent import Language, asks_for_person
-from shared.conversation.thread import Thread
+from shared.conversation.thread import OpenMessage, Thread
 from shared.settings import Settings
 
 
@@ -59,7 +59,9 @@ def decide(thread: Thread, settings: Settings) -> Decision:
     if any(asks_for_person(message.body) for message in thread.fresh):
         return Line("person", "asked")
     if situation.answers_today >= settings.sender_daily_limit:
-        return Nothing(is_settled=True) if situation.limited_today else Line("limit", "limit")
+        return Nothing("limit", is_settled=True) if situation.limited_today else Line("limit", "limit")
+    if all(_is_reaction(message) for message in thread.fresh):
+        return Nothing(is_settled=True)
     if not thread.text:
         return Line("media", "media")
     return Question(thread.text)
@@ -72,6 +74,11 @@ def _beside_a_person(thread: Thread, settings: Settings) -> Decision:
     if asks_nothing or is_enough or _is_stranger(thread, settings):
         return Nothing("manual")
     return Suggestion(thread.text)
+
+
+def _is_reaction(message: OpenMessage) -> bool:
+    """A thumb under a message asks nothing."""
+    return any(item.get("type") == "reaction" for item in message.media)
 
 
 def _is_stranger(thread: Thread, settings: Settings) -> bool:

@@ -154,8 +154,8 @@ def _media(first: Mapping[str, str]) -> list[dict[str, str]]:
     count = first.get("NumMedia", "0")
     media = [
         {"url": first.get(f"MediaUrl{n}", ""), "type": first.get(f"MediaContentType{n}", "")}
-        for n in range(min(int(count), 10) if count.isdecimal() else 0)
+        for n in range(min(int(count), 10) if count.isdecimal() and len(count) < 4 else 0)
     ]
-    if not media and not first.get("Body"):
+    if first.get("MessageType") == "reaction" or (not media and not first.get("Body")):
         media = [{"type": first.get("MessageType", "unknown")[:64]}]  # a location, a contact, a reaction …
     return media

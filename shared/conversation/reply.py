@@ -141,6 +141,10 @@ class Sender:
         except Exception as error:
             failure = classify(error, idempotent=False)
             if failure.kind is FailureKind.AMBIGUOUS:
+                with lease.transaction() as connection:
+                    now = by_id(connection, message.id)
+                if now is not None and now.status in ("sent", "delivered", "read", "failed"):
+                    return Complete()  # a callback has told meanwhile
                 raise HeldError("held", f"it may have been sent: {failure.text}") from error
             if failure.kind is FailureKind.PERMANENT:
                 code = getattr(error, "code", None)

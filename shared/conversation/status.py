@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+import psycopg
+
 from shared import telemetry
 from shared.db.pool import Database, one
 
@@ -62,6 +64,14 @@ FLAG = """
 
 def record(database: Database, form: Mapping[str, str], message_id: UUID | None) -> bool:
     """Apply one callback; False when it changed nothing. Raises DatabaseAway or psycopg.Error: Twilio may try again."""
+    try:
+        return _record(database, form, message_id)
+    except psycopg.errors.UniqueViolation:  # Twilio's sid is on another message of ours: two were sent for one
+        telemetry.error("second_sid", message_id=message_id, sid=form.get("MessageSid"))
+        return False
+
+
+def _record(database: Database, form: Mapping[str, str], message_id: UUID | None) -> bool:
     sid = form.get("MessageSid") or form.get("SmsSid") or ""
     said = (form.get("MessageStatus") or form.get("SmsStatus") or "").lower()
     parameters = {

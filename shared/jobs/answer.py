@@ -102,5 +102,6 @@ def _notice(services: Services, thread: Thread, language: Language) -> str:
 def _fitted(grounded: Grounded, notice: str) -> str:
     """One message: the text is shortened if it must be, the notice and the line of sources stay whole."""
     text, _, sources = grounded.body.rpartition("\n\n")
+    sources = shorten(sources, MESSAGE_UNITS // 2)
     room = MESSAGE_UNITS - utf16_units(f"{notice}\n\n{sources}")
     return f"{notice}{shorten(text, room)}\n\n{sources}"

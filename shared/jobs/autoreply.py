@@ -38,10 +38,20 @@ APOLOGISE = """
         FROM conversations
         WHERE id = %(conversation_id)s AND opted_out_at IS NULL AND mode = 'auto'
             AND last_inbound_at > now() - interval '24 hours'
+            AND NOT EXISTS (SELECT FROM messages r WHERE r.reply_id = %(job_id)s
+                AND r.status IN ('sending', 'held', 'sent', 'delivered', 'read'))
         RETURNING id, conversation_id
     )
     INSERT INTO ai_jobs (payload, conversation_id)
     SELECT jsonb_build_object('type', 'send_message', 'message_id', id), conversation_id FROM line
+"""
+# What the rows say counts more than the failure: a burial may find a message that had left.
+FLAG_BURIED = """
+    UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()),
+        needs_person_reason = CASE WHEN EXISTS (
+            SELECT FROM messages r WHERE r.reply_id = %(job_id)s AND r.status IN ('sending', 'held'))
+            THEN 'held' ELSE %(reason)s END
+    WHERE id = %(conversation_id)s
 """
 STILL_OPEN = "SELECT FROM messages WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
 NO_ANSWER_DUE = "UPDATE messages SET answered_by = id WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
@@ -70,11 +80,12 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     writes = [
         Write(COVER_BURIED, {"job_id": job.id, "conversation_id": conversation_id}),
         reply.give_up(reply_id=job.id, reason=failure.text if may_have_arrived else failure.error_class),
-        reply.flag(conversation_id, "held" if may_have_arrived else failure.error_class),
+        Write(FLAG_BURIED, {"job_id": job.id, "conversation_id": conversation_id, "reason": failure.error_class}),
     ]
     if not may_have_arrived and failure.error_class != "too_late":
         apology = {
             "line_id": uuid4(),
+            "job_id": job.id,
             "conversation_id": conversation_id,
             "default_language": services.settings.default_language,
             "nl": words.line("apology", "nl"),

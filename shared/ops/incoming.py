@@ -53,6 +53,9 @@ class Incoming:
 
 def own_path(path: str, prefix: str) -> str:
     """A path that a form says to go back to, if it is one of the console's; else the console's first page."""
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:
+        return prefix
     is_own = not parts.scheme and not parts.netloc and (parts.path == prefix or parts.path.startswith(f"{prefix}/"))
     return path if is_own and "\\" not in path and path.isprintable() else prefix

@@ -93,6 +93,12 @@ def close_row(connection: Conn, job_id: UUID, *, who: str, reason: str, status: 
     return connection.execute(CLOSE, key).rowcount > 0
 
 
+FLAG_CANCELLED = """
+    UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()), needs_person_reason = 'cancelled'
+    WHERE id = (SELECT conversation_id FROM ai_jobs WHERE id = %(id)s)
+"""
+
+
 def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
     key = {"id": job_id}
     with connection.transaction():
@@ -107,6 +113,7 @@ def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
         connection.execute(CANCEL_MESSAGES, key)
         if job[0] == "autoreply" and not states:
             connection.execute(COVER_CANCELLED, key)
+            connection.execute(FLAG_CANCELLED, key)
         close_row(connection, job_id, who=who, reason="cancelled", status="pending")
         match job[0]:
             case "autoreply" if states:

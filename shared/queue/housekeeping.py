@@ -9,7 +9,7 @@ import psycopg
 
 from shared import telemetry
 from shared.db.pool import Conn, Database, one
-from shared.errors import DatabaseAway
+from shared.errors import DatabaseAway, classify
 
 EVERY_SECONDS = 60.0
 
@@ -36,9 +36,19 @@ class Housekeeping:
         try:
             with self._database.connection() as connection:
                 for chore in self._chores:
-                    chore(connection)
+                    self._do(chore, connection)
         except (DatabaseAway, psycopg.Error) as away:
             telemetry.warning("housekeeping_failed", error_class=type(away).__name__)
+
+    @staticmethod
+    def _do(chore: Callable[[Conn], object], connection: Conn) -> None:
+        """One chore that fails must not keep the others, nor the jobs, from being done."""
+        try:
+            chore(connection)
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            telemetry.error("chore_failed", error=classify(error).text)
 
 
 def alert_unknown_types(connection: Conn, known: Sequence[str]) -> None:

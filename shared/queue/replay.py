@@ -47,6 +47,14 @@ UNFLAG = """
     UPDATE conversations c SET needs_person_since = NULL, needs_person_reason = NULL
     FROM ai_jobs j WHERE j.id = %(id)s AND c.id = j.conversation_id AND c.needs_person_reason = j.error_class
 """
+# An apology that could not be sent says nothing true any more when the answer itself is tried again.
+CLOSE_APOLOGY = """
+    UPDATE ai_jobs a SET closed_at = now(), closed_by = %(who)s, closed_reason = 'restarted', updated_at = now()
+    FROM ai_jobs j WHERE j.id = %(id)s AND a.conversation_id = j.conversation_id AND a.type = 'send_message'
+        AND a.status = 'failed' AND a.closed_at IS NULL AND EXISTS (
+            SELECT FROM messages m WHERE m.id::text = a.payload ->> 'message_id' AND m.purpose = 'apology'
+                AND m.status = 'failed')
+"""
 # The oldest first: of several in one conversation it is the one that runs, and the others join it.
 MATCHING = """
     SELECT j.id, EXISTS (
@@ -177,6 +185,7 @@ def _restart_locked(connection: Conn, job_id: UUID, who: str, *, looks_again: bo
     if sibling is not None and drafted & {"sending", "held", "sent", "delivered", "read"}:
         return "kept"
     connection.execute(UNFLAG, key)
+    connection.execute(CLOSE_APOLOGY, {**key, "who": who})
     if sibling is not None or not drafted:
         connection.execute(RELEASE, key)
     if sibling is not None:

@@ -136,3 +136,12 @@ def test_a_frozen_host_that_wakes_up_late_sends_nothing(outside: Outside) -> Non
     assert len(outside.sent_to("+31600000001")) == 1
     second.stop()
     frozen.kill()
+
+
+def test_a_host_whose_starter_is_gone_stops_by_itself(outside: Outside) -> None:
+    assert outside.host is not None
+    process = outside.host._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.close()  # as the end of `up` does, also by SIGKILL
+    assert outside.host.wait(10) == 0

@@ -209,3 +209,8 @@ def test_the_join_and_the_claim_race_without_losing_a_message(world: World) -> N
     assert world.value("SELECT count(*) FROM messages") == total
     assert world.value("SELECT count(*) FROM messages WHERE answered_by IS NULL") == 0
     assert world.value(ACTIVE) == 0
+
+
+def test_an_absurd_number_of_media_is_none() -> None:
+    fields = [("MessageSid", "SM1"), ("From", "whatsapp:+31600000001"), ("NumMedia", "9" * 5000), ("Body", "x")]
+    assert inbound.parse(fields).media == []

@@ -526,3 +526,112 @@ def test_a_number_that_moved_is_its_new_holder_s(database: Database) -> None:
     world.execute("INSERT INTO people (phone, name) VALUES (%(phone)s, 'Second')", phone=ADDRESS)
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     assert world.value("SELECT p.name FROM conversations c JOIN people p ON p.id = c.person_id") == "Second"
+
+
+@pytest.mark.parametrize("how", ["poison", "expired"])
+def test_a_burial_that_finds_a_sending_message_holds_it_and_apologises_for_nothing(world: World, how: str) -> None:
+    world.line.after = raising(KeyboardInterrupt())  # type: ignore[arg-type]  # as a kill: nothing is recorded after it
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    with pytest.raises(KeyboardInterrupt):
+        world.app.worker.poll_once(1)
+    world.execute("UPDATE ai_jobs SET attempts = 3, lease_until = now() - interval '1 second'")
+    if how == "expired":
+        world.execute("UPDATE ai_jobs SET attempts = 1, run_started_at = now() - interval '20 minutes'")
+        world.execute("UPDATE job_types SET resting_until = now() + interval '1 h', resting_reason = 'x'")
+    world.app.worker._rescued_at = 0.0
+    for _ in range(2):
+        world.app.worker.poll_once(4)
+        world.app.worker._rescued_at = 0.0
+    run_all(world)
+    assert len(world.sent_to(ADDRESS)) == 1
+    assert reply_row(world)[0] == "held"
+    assert job_row(world)[0] == "failed"
+    assert flagged(world) == "held"
+
+
+def test_a_callback_that_comes_before_the_line_breaks_settles_the_send(world: World) -> None:
+    from shared.conversation import status
+
+    def after(message: dict[str, Any]) -> None:
+        key = UUID(message["callback"].split("message=")[1].split("&")[0])
+        status.record(world.database, {"MessageSid": message["sid"], "MessageStatus": "delivered"}, key)
+        raise ConnectionResetError("reset")
+
+    world.line.after = after
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    run_all(world)
+    assert reply_row(world)[0] == "delivered"
+    assert job_row(world) == ("done", None)
+    assert flagged(world) is None
+
+
+def test_a_second_sid_for_one_message_is_refused_quietly(world: World) -> None:
+    from shared.conversation import status
+
+    for number in range(2):
+        world.says(f"+3160000000{number}", "hoeveel verlof heb ik?")
+    world.run()
+    sid = world.line.accepted[0]["sid"]
+    other = world.value("SELECT id FROM messages WHERE provider_sid = %(sid)s", sid=world.line.accepted[1]["sid"])
+    world.execute("UPDATE messages SET provider_sid = NULL WHERE id = %(id)s", id=other)
+    assert status.record(world.database, {"MessageSid": sid, "MessageStatus": "read"}, other) is False
+
+
+def test_after_an_outage_the_answer_goes_out_and_no_apology_behind_it(world: World) -> None:
+    world.line.before = raising(ConnectionRefusedError(), times=100)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    run_all(world)
+    assert world.value("SELECT count(*) FROM dead_letters") == 2
+    world.line.before = lambda _: None
+    with world.database.connection() as connection:
+        counts = replay.restart_matching(connection, who="test")
+    run_all(world)
+    assert counts.restarted == 1
+    assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
+
+
+def test_what_comes_beyond_the_limit_asks_for_a_person_each_time(database: Database) -> None:
+    from shared.conversation import actions
+
+    world = fresh(database, SENDER_DAILY_LIMIT="1")
+    conversation = None
+    for n in range(3):
+        world.says(ADDRESS, f"vraag {n} over verlof?")
+        world.run()
+        conversation = world.value("SELECT id FROM conversations")
+        if flagged(world):
+            with world.database.connection() as connection:
+                actions.resolve(connection, conversation, who="test")
+    world.says(ADDRESS, "mijn collega is gewond, wat moet ik doen?")
+    world.run()
+    assert flagged(world) == "limit"
+
+
+def test_resolving_an_overdue_conversation_lasts(world: World) -> None:
+    from shared.conversation import actions
+    from shared.conversation.overdue import flag_overdue
+
+    world.says(ADDRESS, "hoi")
+    world.execute("UPDATE messages SET created_at = now() - interval '25 hours'")
+    with world.database.connection() as connection:
+        flag_overdue(connection)
+        assert flagged(world) == "overdue"
+        actions.resolve(connection, world.value("SELECT id FROM conversations"), who="test")
+        flag_overdue(connection)
+    assert flagged(world) is None
+
+
+def test_a_cancelled_answer_asks_for_a_person(world: World) -> None:
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    job = world.value("SELECT id FROM ai_jobs")
+    with world.database.connection() as connection:
+        assert replay.cancel(connection, [job], who="test") == {job: "cancelled"}
+    assert flagged(world) == "cancelled"
+
+
+def test_what_twilio_has_answered_itself_and_a_thumb_get_no_answer(world: World) -> None:
+    world.says(ADDRESS, "START", OptOutType="START")
+    world.says(ADDRESS, "👍", MessageType="reaction")
+    world.run()
+    assert world.line.accepted == []
+    assert world.value("SELECT count(*) FROM messages WHERE answered_by IS NULL AND NOT from_self") == 0

@@ -216,7 +216,7 @@ BEGIN
         INSERT INTO messages (id, conversation_id, from_self, source, body, media, raw, provider_sid, status, answered_by)
         SELECT p_message_id, id, false, 'contact', p_body, p_media, p_raw, p_sid, 'received',
             CASE WHEN changed AND NOT p_confirmed THEN p_line_id
-                 WHEN changed OR opted_out_at IS NOT NULL THEN p_message_id END
+                 WHEN changed OR opted_out_at IS NOT NULL OR p_confirmed THEN p_message_id END
         FROM conversation
         ON CONFLICT (provider_sid) DO NOTHING
         RETURNING id
@@ -238,7 +238,7 @@ BEGIN
                 END,
             c.id, now() + CASE WHEN c.changed THEN interval '0' ELSE make_interval(secs => p_settle) END
         FROM conversation c, message
-        WHERE CASE WHEN c.changed THEN NOT p_confirmed ELSE c.opted_out_at IS NULL END
+        WHERE NOT p_confirmed AND (c.changed OR c.opted_out_at IS NULL)
         ON CONFLICT (conversation_id) WHERE type = 'autoreply' AND status IN ('pending', 'processing')
         DO UPDATE SET rerun = true, payload = excluded.payload, updated_at = now(),
             next_run_at = CASE WHEN ai_jobs.claims = 0
