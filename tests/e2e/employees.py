@@ -15,7 +15,7 @@ NUMBERS = {
     "Bram de Wit": 2, "Chloe Walker": 3, "Daan Visser": 4, "Emeka Okafor": 5, "Fatma Yildiz": 6, "Grace Mensah": 7,
     "Ines Ferreira": 9, "Joris Bakker": 10, "Katarzyna Nowak": 11, "Lotte van den Berg": 12, "Milan Petrović": 13,
     "Noor Smit": 14, "Omar El Amrani": 15, "Priya Sharma": 16, "Ruben Meijer": 17, "Sanne Mulder": 18, "Tom O'Brien": 19,
-    "Aisha Bennani": 1,
+    "Aisha Bennani": 1, "Hugo Janssen": 8, "Yara Pinas": 20,
 }  # fmt: skip
 
 

@@ -457,3 +457,59 @@ def test_the_keyboard_is_enough_from_signing_in_to_an_answer(
     window.logged("send_own", about=name)
     window.check()
     window.close()
+
+
+def test_a_suggestion_is_asked_for_and_the_conversation_is_handed_back_without_an_answer(
+    console: ConsolePage, people: Employees
+) -> None:
+    page = console.page
+    name, asked = {PHONE: "Yara Pinas", DESKTOP: "Milan Petrović"}[console.screen], HOLIDAY[console.screen]
+    people.writes(name, asked.question)
+    people.job_is(name, "done", 1)
+    console.open(people.conversation(name))
+    console.press("conversations.take_over")
+    console.press("conversations.hand_back")
+    console.notices("handed_back")
+    console.press("conversations.take_over")
+    proposed = page.locator("#idea .proposed")
+    people.writes(name, asked.question)
+    console.appears(proposed, "the suggestion of manual mode")
+    console.press("conversations.reject_suggestion")
+    console.press("conversations.ask")
+    console.notices("suggestion_asked")
+    console.appears(proposed, "the suggestion that was asked for")
+    expect(proposed).to_contain_text(asked.answer)
+    answers = page.locator(".message.ai").count()
+    console.press("conversations.hand_back_silent")
+    console.notices("handed_back")
+    expect(page.locator("#mode-auto")).to_be_visible()
+    expect(page.locator(".message.ai")).to_have_count(answers)
+    console.logged("ask_suggestion", "hand_back", about=name)
+
+
+def test_a_waiting_job_is_cancelled_and_a_person_is_asked(console: ConsolePage, people: Employees) -> None:
+    name, asked = {PHONE: "Hugo Janssen", DESKTOP: "Tom O'Brien"}[console.screen], HOLIDAY[console.screen]
+    people.meet("model_down")
+    people.writes(name, asked.question)
+    people.job_is(name, "pending", 1)
+    console.go("jobs")
+    console.page.locator(".fold > summary").click()
+    console.field("jobs.phone").fill(people.phone(name))
+    console.press("jobs.apply")
+    console.follow(console.t.text("type.autoreply"))
+    console.press("jobs.cancel")
+    console.notices("cancel_cancelled")
+    people.meet()
+    console.open(people.conversation(name))
+    expect(console.has("reason.cancelled").first).to_be_visible()
+    console.logged("cancel_job")
+
+
+def test_whoever_signs_out_has_to_sign_in_again(up: UpProcess, browser: Browser) -> None:
+    window = ConsolePage(browser, up.new_console_link(), PHONE)
+    window.sign_in()
+    window.press("app.sign_out")
+    expect(window.has("signed_out.text")).to_be_visible()
+    window.page.goto(f"http://127.0.0.1:{up.console_link.split(':')[2].split('/')[0]}/api/ops/")
+    expect(window.page.locator(".nav")).to_have_count(0)
+    window.close()
