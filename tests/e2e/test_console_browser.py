@@ -131,11 +131,17 @@ def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: 
     def look(path: str) -> None:
         console.open(path)
         flaws[path] = console.flaws()
+        if path in pictures:
+            picture(console, PHONE, pictures[path])
 
     conversation = people.conversation(name)
     job = up.database.value("SELECT id FROM ai_jobs WHERE status = 'failed' ORDER BY seq DESC LIMIT 1")
     document = up.database.value("SELECT id FROM documents ORDER BY title LIMIT 1")
     person = up.database.value("SELECT id FROM people ORDER BY name LIMIT 1")
+    pictures = {
+        "/documents/new": "document-new", f"/documents/{document}/remove": "document-remove",
+        f"/people/{person}": "person", "/people/imports": "imports",
+    }  # fmt: skip
     for path in (
         "", "/conversations", conversation, "/jobs?state=failed&type=autoreply", f"/jobs/{job}", "/jobs/restart?state=failed",
         "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
@@ -507,6 +513,7 @@ def test_a_waiting_job_is_cancelled_and_a_person_is_asked(console: ConsolePage, 
 
 def test_whoever_signs_out_has_to_sign_in_again(up: UpProcess, browser: Browser) -> None:
     window = ConsolePage(browser, up.new_console_link(), PHONE)
+    picture(window, PHONE, "sign-in")
     window.sign_in()
     window.press("app.sign_out")
     expect(window.has("signed_out.text")).to_be_visible()
