@@ -502,7 +502,8 @@ def test_a_waiting_job_is_cancelled_and_a_person_is_asked(console: ConsolePage, 
     console.page.locator(".fold > summary").click()
     console.field("jobs.phone").fill(people.phone(name))
     console.press("jobs.apply")
-    console.follow(console.t.text("type.autoreply"))
+    newest = console.page.get_by_role("link", name=console.t.text("type.autoreply"), exact=True).first
+    console.follow(newest)
     console.press("jobs.cancel")
     console.notices("cancel_cancelled")
     people.meet()
