@@ -464,7 +464,7 @@ def test_a_drain_without_a_free_slot_waits_for_one(bench: Bench) -> None:
     bench.work = work
     bench.add()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(worker.drain, 1, 0.01)
+        first = pool.submit(worker.drain, 1, 5)
         assert busy.wait(5)
         bench.add()
         second = pool.submit(worker.drain, 1, 10)
