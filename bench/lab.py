@@ -6,8 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +50,11 @@ class Lab:
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(
+                signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+            )  # or all would be left behind
+            self._closing.callback(signal.signal, signal.SIGTERM, before)
         FOLDER.mkdir(exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="bench-", dir=FOLDER))
         self._closing.callback(shutil.rmtree, self.folder, ignore_errors=True)

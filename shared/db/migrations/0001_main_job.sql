@@ -228,9 +228,9 @@ BEGIN
         WHERE c.changed AND NOT p_confirmed
     ), closed AS (
         UPDATE messages m SET answered_by = m.id
-        FROM conversation c, message
-        WHERE c.changed AND c.opted_out_at IS NOT NULL
-            AND m.conversation_id = c.id AND NOT m.from_self AND m.answered_by IS NULL
+        -- A subquery, so that the kept plan asks for one conversation and never scans what is open in all of them.
+        WHERE m.conversation_id = (SELECT c.id FROM conversation c, message WHERE c.changed AND c.opted_out_at IS NOT NULL)
+            AND NOT m.from_self AND m.answered_by IS NULL
     ), job AS (
         INSERT INTO ai_jobs (payload, conversation_id, next_run_at)
         SELECT CASE WHEN c.changed THEN jsonb_build_object('type', 'send_message', 'message_id', p_line_id)
