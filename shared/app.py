@@ -57,11 +57,11 @@ class App:
 
     def receive_message(self, request: webhook.Request) -> webhook.Response:
         """`POST /api/twilio/inbound`."""
-        return webhook.receive_message(request, self.settings, lambda: self.database, self._wake)
+        return webhook.receive_message(request, self.settings, self.database, self._wake)
 
     def receive_status(self, request: webhook.Request) -> webhook.Response:
         """`POST /api/twilio/status`."""
-        return webhook.receive_status(request, self.settings, lambda: self.database)
+        return webhook.receive_status(request, self.settings, self.database)
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """`GET /api/health`."""

@@ -46,7 +46,7 @@ type Decision = Nothing | Line | Question | Suggestion
 def decide(thread: Thread, settings: Settings) -> Decision:
     """The rules in their order: consent, a person at work, age, who asks, what is asked, how often."""
     situation = thread.situation
-    if not thread.open:
+    if thread.ai_reply_already_exists:
         return Nothing()
     if situation.is_opted_out:
         return Nothing(is_settled=True)

@@ -86,10 +86,6 @@ GIVE_UP = """
     UPDATE messages SET held_reason = %(reason)s, status = CASE status WHEN 'sending' THEN 'held' ELSE 'failed' END
     WHERE (reply_id = %(reply_id)s OR id = %(message_id)s) AND from_self AND status IN ('sending', 'draft')
 """
-FLAG = """
-    UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()), needs_person_reason = %(reason)s
-    WHERE id = %(conversation_id)s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +204,6 @@ def save(
             "sources_hash": sources_hash,
         },
     )
-
-
-def flag(conversation_id: UUID, reason: str) -> Write:
-    """The write that asks for a person; `reason` is a word that pages translate."""
-    return Write(FLAG, {"conversation_id": conversation_id, "reason": reason})
 
 
 def give_up(*, reply_id: UUID | None = None, message_id: UUID | None = None, reason: str) -> Write:

@@ -12,7 +12,9 @@ from uuid import UUID
 import psycopg
 
 from shared import telemetry
+from shared.conversation import attention
 from shared.db.pool import Database, one
+from shared.queue.job import LOCK_CONVERSATION
 
 # Twilio's words (https://www.twilio.com/docs/messaging/api/message-resource#message-status-values) → ours. What is not
 # here (queued, accepted, scheduled, sending) only tells that Twilio has it.
@@ -33,7 +35,6 @@ FIND = """
     SELECT conversation_id FROM messages
     WHERE from_self AND (id = %(message)s OR provider_sid = %(sid)s) ORDER BY id = %(message)s DESC LIMIT 1
 """
-LOCK = "SELECT FROM conversations WHERE id = %(conversation_id)s FOR NO KEY UPDATE"
 # A held message that a callback proves to be with Twilio is settled, and so is the job that waited for a person.
 SETTLE_JOB = """
     UPDATE ai_jobs j SET status = 'done', updated_at = now()
@@ -55,10 +56,6 @@ ADVANCE = """
             ELSE status END
     WHERE from_self AND (id = %(message)s OR provider_sid = %(sid)s) AND status NOT IN ('draft', 'received')
     RETURNING id, status
-"""
-FLAG = """
-    UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()), needs_person_reason = 'undelivered'
-    WHERE id = %(conversation_id)s
 """
 
 
@@ -86,11 +83,11 @@ def _record(database: Database, form: Mapping[str, str], message_id: UUID | None
             telemetry.event("status_for_unknown_message", sid=sid)
             return False
         parameters["conversation_id"] = found[0]
-        connection.execute(LOCK, parameters)
+        connection.execute(LOCK_CONVERSATION, parameters)
         connection.execute(SETTLE_JOB, parameters)
         moved = one(connection, ADVANCE, parameters)
         if moved is not None and parameters["status"] == "failed" and moved[1] == "failed":
-            connection.execute(FLAG, parameters)
+            connection.execute(attention.FLAG, {**parameters, "reason": "undelivered"})
     if moved is not None:
         telemetry.event(
             "message_status", message_id=moved[0], sid=sid, status=said, error_code=parameters["error_code"]

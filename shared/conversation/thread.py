@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from shared.conversation.consent import asks_for_person, change
-from shared.db.pool import Conn, one
+from shared.db.pool import Conn
 from shared.queue.job import Job
 
 # Only the transaction that reads the open messages for a new draft clears `rerun`: a message that comes after this
@@ -113,6 +113,11 @@ class Thread:
     history: list[tuple[bool, str]]
 
     @property
+    def ai_reply_already_exists(self) -> bool:
+        """The guard: every inbound message of the conversation is covered by a reply."""
+        return not self.open
+
+    @property
     def fresh(self) -> list[OpenMessage]:
         """The open messages that are questions: younger than 24 hours."""
         return [message for message in self.open if not message.is_stale]
@@ -167,14 +172,3 @@ def _thread(connection: Conn, conversation_id: UUID, messages: list[OpenMessage]
     parameters = {"id": conversation_id, "open": [message.id for message in messages], "before": before}
     history = connection.execute(HISTORY, parameters).fetchall()
     return Thread(situation, messages, [(bool(row[0]), str(row[1])) for row in history])
-
-
-ALREADY_ANSWERED = """
-    SELECT NOT EXISTS (SELECT FROM messages WHERE conversation_id = %(id)s AND NOT from_self AND answered_by IS NULL)
-"""
-
-
-def ai_reply_already_exists(connection: Conn, conversation_id: UUID) -> bool:
-    """The guard: whether every inbound message of the conversation is covered by a reply."""
-    row = one(connection, ALREADY_ANSWERED, {"id": conversation_id})
-    return bool(row and row[0])

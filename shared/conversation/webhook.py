@@ -39,7 +39,7 @@ class Response:
 
 
 def receive_message(
-    request: Request, settings: Settings, database: Callable[[], Database], wake: Callable[[float], None]
+    request: Request, settings: Settings, database: Database, wake: Callable[[float], None]
 ) -> Response:
     """`POST /api/twilio/inbound`: 200 with empty TwiML once the message is stored, also when it was there already.
 
@@ -49,7 +49,7 @@ def receive_message(
         fields = _verified_fields(request, settings)
         message = inbound.parse(fields)
         stored = inbound.store(
-            database(), message, settle_seconds=settings.settle_seconds, default_language=settings.default_language
+            database, message, settle_seconds=settings.settle_seconds, default_language=settings.default_language
         )
     except RequestRefused as refused:
         return _refused("inbound_refused", refused)
@@ -61,11 +61,11 @@ def receive_message(
     return Response(200, EMPTY_TWIML, "text/xml; charset=utf-8")
 
 
-def receive_status(request: Request, settings: Settings, database: Callable[[], Database]) -> Response:
+def receive_status(request: Request, settings: Settings, database: Database) -> Response:
     """`POST /api/twilio/status`: 204 once the status is recorded, also when it changes nothing."""
     try:
         fields = _verified_fields(request, settings)
-        status.record(database(), dict(fields), _message_id(request.url))
+        status.record(database, dict(fields), _message_id(request.url))
     except RequestRefused as refused:
         return _refused("status_refused", refused)
     except (DatabaseAway, psycopg.OperationalError) as away:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from shared.conversation import decision, held_back, reply, thread, words
+from shared.conversation import attention, decision, held_back, reply, thread, words
 from shared.conversation.consent import Language
 from shared.conversation.decision import Line, Nothing, Question, Suggestion
 from shared.conversation.language import detect
@@ -122,7 +122,7 @@ def _nothing(found: thread.Thread, reason: str | None, is_settled: bool) -> Verd
     if reason == "manual":
         writes.append(Write(held_back.FLAG_WAITING, {"conversation_id": found.situation.id}))
     elif reason:
-        writes.append(reply.flag(found.situation.id, reason))
+        writes.append(attention.flag(found.situation.id, reason))
     return Complete(writes)
 
 
@@ -136,7 +136,7 @@ def _line(found: thread.Thread, purpose: str, reason: str | None, language: Lang
         enqueue_write({"type": "send_message", "message_id": str(line_id)}, conversation_id=found.situation.id),
     ]  # fmt: skip
     if reason:
-        writes.append(reply.flag(found.situation.id, reason))
+        writes.append(attention.flag(found.situation.id, reason))
     return Complete(writes)
 
 
@@ -158,7 +158,7 @@ def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Ver
         connection.execute(draft.sql, draft.parameters)
         connection.execute(SET_LANGUAGE, {"language": drafted.language, "conversation_id": conversation_id})
         if drafted.reason:
-            asked = reply.flag(conversation_id, drafted.reason)
+            asked = attention.flag(conversation_id, drafted.reason)
             connection.execute(asked.sql, asked.parameters)
     return None
 

@@ -27,8 +27,7 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     del services
     match job.payload.get("record"):
         case "document":
-            reason = f"{failure.error_class}: {failure.text}"[: ingest.REASON_LIMIT]
-            return [Write(ingest.FAIL_DOCUMENT, {"id": UUID(job.payload["id"]), "reason": reason})]
+            return [ingest.fail_document(UUID(job.payload["id"]), f"{failure.error_class}: {failure.text}")]
         case "person":
             return [Write(people_record.DELETE_RECORD, {"id": UUID(job.payload["id"])})]
         case _:

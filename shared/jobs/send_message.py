@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from shared.conversation import reply
+from shared.conversation import attention, reply
 from shared.errors import Failure, FailureKind, PermanentError
 from shared.jobs.services import Services
 from shared.queue.job import Job, Lease, Verdict, Write
@@ -27,5 +27,5 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     message_id = UUID(job.payload["message_id"])
     writes = [reply.give_up(message_id=message_id, reason=failure.text if held else failure.error_class)]
     if job.conversation_id is not None:
-        writes.append(reply.flag(job.conversation_id, "held" if held else failure.error_class))
+        writes.append(attention.flag(job.conversation_id, "held" if held else failure.error_class))
     return writes

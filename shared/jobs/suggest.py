@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from shared.conversation import decision, held_back, reply, suggestions, thread
+from shared.conversation import attention, decision, held_back, suggestions, thread
 from shared.conversation.consent import Language
 from shared.conversation.language import detect
 from shared.errors import Failure
@@ -47,7 +47,7 @@ def _draft(
 ) -> Verdict:
     drafted = make_answer(services, found, found.text, language, for_person=True)
     if drafted.purpose != "answer":
-        return Complete([reply.flag(found.situation.id, "unanswered")])
+        return Complete([attention.flag(found.situation.id, "unanswered")])
     return Complete([
         suggestions.store(
             conversation_id=found.situation.id, job_id=job.id, asked_by=asked_by, answers=answers,

@@ -23,6 +23,7 @@ from shared.errors import PermanentError
 from shared.knowledge import Language
 from shared.knowledge.chunk import Chunk, chunk_document, embedded_text
 from shared.knowledge.upload import NewDocument
+from shared.queue.job import Write
 from shared.queue.store import enqueue
 
 REASON_LIMIT = 500
@@ -211,10 +212,9 @@ def remove_document(connection: Conn, document_id: UUID, *, who: str) -> str | N
         return title
 
 
-def fail_document(connection: Conn, document_id: UUID, reason: str) -> bool:
-    """Say why a waiting document could not be embedded; False when it is not waiting any more."""
-    parameters = {"id": document_id, "reason": reason[:REASON_LIMIT]}
-    return connection.execute(FAIL_DOCUMENT, parameters).rowcount > 0
+def fail_document(document_id: UUID, reason: str) -> Write:
+    """The write that says why a waiting document could not be embedded; it changes nothing once it waits no more."""
+    return Write(FAIL_DOCUMENT, {"id": document_id, "reason": reason[:REASON_LIMIT]})
 
 
 @dataclass(frozen=True, slots=True)

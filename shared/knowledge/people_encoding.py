@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.errors import UserError
+from shared.knowledge.bytes import looks_like_utf16
 
 _SAVE_AS = "In Excel choose Save as, “CSV UTF-8”, and import that file."
 _FORMATS = (
@@ -21,7 +22,7 @@ def decoded(source: str, data: bytes) -> tuple[str, str]:
     for magic, kind, name in _FORMATS:
         if data.startswith(magic):
             raise UserError(f"{source} is {kind}, not CSV. {_SAVE_AS}", name=name)
-    if _looks_like_utf16(data):
+    if looks_like_utf16(data):
         raise UserError(f"{source} is text in UTF-16, not in UTF-8. {_SAVE_AS}", name="file_utf16")
     if not data.removeprefix(b"\xef\xbb\xbf").strip():
         raise UserError(f"{source} is empty.", name="file_empty")
@@ -42,12 +43,3 @@ def decoded(source: str, data: bytes) -> tuple[str, str]:
 
 def _binary(source: str) -> UserError:
     return UserError(f"{source} is not a text file in UTF-8 or Windows-1252. {_SAVE_AS}", name="file_binary")
-
-
-def _looks_like_utf16(data: bytes) -> bool:
-    """By its byte order mark, or because every second byte of its beginning is mostly zero."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return True
-    beginning = data[:2000]
-    halves = (beginning[::2], beginning[1::2])
-    return len(beginning) > 3 and sum(half.count(0) * 2 > len(half) for half in halves) == 1

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from shared.errors import UserError
 from shared.knowledge import Language
+from shared.knowledge.bytes import looks_like_utf16
 from shared.knowledge.chunk import chunk_document, document_title
 
 SIZE_LIMIT = 2_000_000  # bytes: a handbook of a thousand pages
@@ -96,7 +97,7 @@ def _decode(name: str, data: bytes) -> str:
     for magic, kind in _FORMATS:
         if data.startswith(magic):
             raise UserError(f"{name} is {kind}, whatever its name says. {_CONVERT}", name="document_format")
-    if _looks_like_utf16(data):
+    if looks_like_utf16(data):
         raise UserError(f"{name} is text in UTF-16, not in UTF-8. {_SAVE_AS_UTF8}", name="document_encoding")
     try:
         text = data.decode("utf-8-sig")
@@ -116,12 +117,3 @@ def _decode(name: str, data: bytes) -> str:
             name="document_format",
         )
     return text
-
-
-def _looks_like_utf16(data: bytes) -> bool:
-    """By its byte order mark, or because every second byte of its beginning is mostly zero."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return True
-    beginning = data[:2000]
-    halves = (beginning[::2], beginning[1::2])
-    return len(beginning) > 3 and sum(half.count(0) * 2 > len(half) for half in halves) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import psycopg
@@ -22,7 +23,7 @@ def check(database: Database) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the object; 503 with one sentence when the database is away or not migrated."""
     try:
         with database.connection(wait=2.0, deadline=3.0) as connection:
-            applied, known = version(connection), len(available())
+            applied, known = version(connection), _known()
             if applied != known:
                 return 503, _down(f"The database is at migration {applied}, this code needs {known}: run migrate.")
             row = one(connection, OLDEST_DUE)
@@ -30,6 +31,12 @@ def check(database: Database) -> tuple[int, dict[str, Any]]:
         return 503, _down("The database does not answer.")
     oldest = round(float(row[0]), 3) if row else 0.0
     return 200, {"status": "ok", "version": VERSION, "migration": applied, "oldest_due_seconds": oldest}
+
+
+@functools.cache
+def _known() -> int:
+    """The newest migration of this code; the files are read once in a process."""
+    return len(available())
 
 
 def _down(sentence: str) -> dict[str, Any]:
