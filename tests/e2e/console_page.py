@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 from shared.ops.words import Words
 from tests.e2e.phone_page import DESKTOP, PHONE, Screen
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 PICTURES = os.environ.get("ANTWOORD_SCREENSHOTS") == "1"
 LIVE_SECONDS = 2  # how often a page asks whether something has changed
@@ -144,7 +144,7 @@ class ConsolePage:
                 return False
             return True
 
-        wait_until(look, seconds, name)
+        eventually(look, seconds, name)
 
     def logged(self, *did: str, about: str = "") -> None:
         """The log holds all of these, each of them with what it was about."""
@@ -156,7 +156,7 @@ class ConsolePage:
     def focus(self) -> str:
         """What has the focus now, as text. Raises AssertionError if a person cannot see that it has."""
         what = str(self.page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
-        wait_until(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what!r} can be seen")
+        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what!r} can be seen")
         return what
 
     def tab_to(self, what: Locator) -> None:

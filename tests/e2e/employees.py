@@ -8,7 +8,7 @@ from local.phone.switches import MODEL
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.faults import read_rule
 from tests.e2e.up_process import UpProcess
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 # The last figures of the demo's numbers.
 NUMBERS = {
@@ -45,7 +45,7 @@ class Employees:
         sql = """SELECT j.status, j.attempts FROM ai_jobs j JOIN conversations c ON c.id = j.conversation_id
             WHERE c.address = %(phone)s AND j.type = 'autoreply' ORDER BY j.seq DESC LIMIT 1"""
         wanted, phone = [(status, attempts)], self.phone(name)
-        wait_until(lambda: self._up.database.rows(sql, phone=phone) == wanted, 10, f"{name}'s job that is {wanted}")
+        eventually(lambda: self._up.database.rows(sql, phone=phone) == wanted, 10, f"{name}'s job that is {wanted}")
 
     def fail(self, question: str, *names: str) -> None:
         """Each of them asks what the model's content filter stops."""
@@ -59,4 +59,4 @@ class Employees:
     def conversation(self, name: str) -> str:
         """The path of somebody's conversation."""
         sql = "SELECT id FROM conversations WHERE address = %(phone)s"
-        return f"/conversations/{wait_until(lambda: self._up.database.value(sql, phone=self.phone(name)))}"
+        return f"/conversations/{eventually(lambda: self._up.database.value(sql, phone=self.phone(name)))}"

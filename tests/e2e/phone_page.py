@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 # What came and went, in order: a tick or a typing bubble may be there for less than the time between two looks.
 RECORDER = """
@@ -59,7 +59,7 @@ STICKS_OUT = """() => {
 
 def appears(what: Locator, name: str, seconds: float = 10.0) -> None:
     """Wait until there is such an element; the browser's own waiting looks twice a second only."""
-    wait_until(what.count, seconds, name)
+    eventually(what.count, seconds, name)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class PhonePage:
     def focus(self) -> str:
         """What has the focus now: its id or class. Raises AssertionError if a person cannot see that it has."""
         what = str(self.page.evaluate("document.activeElement.id || document.activeElement.className"))
-        wait_until(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what} can be seen")
+        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what} can be seen")
         return what
 
     # ---- the layout

@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from local.standins.twilio import TwilioStandIn
 from shared.app import App
 from shared.db.pool import Database, Row
 from shared.settings import load
+from tests.fakes.eventually import eventually
 from tests.fakes.world import World
 
 
@@ -175,12 +175,7 @@ def embed_now(app: App, database: Database, paths: list[Path]) -> None:
 
 def until[T](condition: Callable[[], T], seconds: float = 10.0) -> T:
     """Poll until the condition is true; what it gave."""
-    ends = time.monotonic() + seconds
-    while True:
-        if found := condition():
-            return found
-        assert time.monotonic() < ends, f"not within {seconds:g} s"
-        time.sleep(0.01)
+    return eventually(condition, seconds)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.host_process import ROOT, HostProcess, running
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 HEAD = "import azure.functions as func\napp = func.FunctionApp()\n"
 SETTINGS_BELOW = """
@@ -46,11 +46,11 @@ def test_running_requests_are_finished_and_new_ones_refused() -> None:
     with running("--no-timer", "--no-wake") as host, concurrent.futures.ThreadPoolExecutor(2) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=0.7")
         listens = pool.submit(host.request, "POST", "/api/wait?s=30&listen=1")
-        wait_until(lambda: host.log().count("root: waiting") == 2, 10, "two running requests")
+        eventually(lambda: host.log().count("root: waiting") == 2, 10, "two running requests")
         host.process.send_signal(signal.SIGTERM)
         # The app hears of it before the host has waited for anybody.
         assert listens.result(5).body == b"told"
-        wait_until(lambda: not accepts(host.port), 5, "a closed port")
+        eventually(lambda: not accepts(host.port), 5, "a closed port")
         assert works.result(5).body == b"done"
         assert host.process.wait(5) == 0
 
@@ -58,7 +58,7 @@ def test_running_requests_are_finished_and_new_ones_refused() -> None:
 def test_what_does_not_end_within_the_grace_is_left_behind() -> None:
     with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
-        wait_until(lambda: "root: waiting" in host.log(), 10, "a running request")
+        eventually(lambda: "root: waiting" in host.log(), 10, "a running request")
         code, took = host.stop()
         assert code == 1
         assert took < 4
@@ -69,7 +69,7 @@ def test_what_does_not_end_within_the_grace_is_left_behind() -> None:
 def test_blocked_event_loop_does_not_keep_the_process() -> None:
     with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         blocks = pool.submit(host.request, "POST", "/api/block")
-        wait_until(lambda: "root: blocking" in host.log(), 10, "a blocked loop")
+        eventually(lambda: "root: blocking" in host.log(), 10, "a blocked loop")
         code, took = host.stop()
         assert code == 1
         assert took < 4
@@ -80,9 +80,9 @@ def test_blocked_event_loop_does_not_keep_the_process() -> None:
 def test_second_signal_ends_at_once() -> None:
     with running("--no-timer", "--no-wake") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
-        wait_until(lambda: "root: waiting" in host.log(), 10, "a running request")
+        eventually(lambda: "root: waiting" in host.log(), 10, "a running request")
         host.process.send_signal(signal.SIGINT)
-        wait_until(lambda: "stopping; 1 running" in host.log(), 5, "the first signal")
+        eventually(lambda: "stopping; 1 running" in host.log(), 5, "the first signal")
         code, took = host.stop(signal.SIGINT)
         assert code == 130
         assert took < 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.e2e.host_process import HostProcess, running
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 
 def test_timer_runs_on_time_without_overlap_and_catches_up_once() -> None:
     with running("--no-wake", env={"TICK": "* * * * * *"}) as host:
         # The first run takes 2.4 s: two moments pass, then one run follows at once, and the next is regular again.
-        wait_until(lambda: len([run for run in host.seen("timer") if run[1]]) >= 3, 15, "three runs")
+        eventually(lambda: len([run for run in host.seen("timer") if run[1]]) >= 3, 15, "three runs")
         slow, caught_up, regular = host.seen("timer")[:3]
     assert slow[0] % 1 < 0.2
     assert 2.3 < slow[1] - slow[0] < 3

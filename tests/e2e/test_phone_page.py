@@ -19,7 +19,7 @@ from local.phone.switches import MODEL, TWILIO
 from tests.e2e.browser import chromium
 from tests.e2e.phone_page import DESKTOP, PHONE, PhonePage, Screen, appears
 from tests.e2e.up_process import QUICK, UpProcess
-from tests.e2e.waiting import wait_until
+from tests.fakes.eventually import eventually
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE_BYTES_AT_MOST = 150_000
@@ -160,7 +160,7 @@ def test_a_retry_comes_by_itself_even_after_the_host_was_killed_in_the_middle_of
     running.gets_status("delivered")
     running.kill()
     running.switch("model_slow", on=False)
-    wait_until(lambda: "starting it again" in up.logged(), what="the end of the host")
+    eventually(lambda: "starting it again" in up.logged(), what="the end of the host")
     running.gets("€1,800")
     broken_off = running.job_gets("Ines Ferreira", "done")
     expect(broken_off.locator("[data-outcome=crashed]")).to_contain_text("Broken off, taken up again")

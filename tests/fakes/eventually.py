@@ -1,15 +1,17 @@
-"""Waiting in tests: for a condition, with an end."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """Return as soon as `condition()` is true; fail after `seconds`."""
-    ends_at, pause = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < ends_at, "the condition did not come true in time"
-        pause.wait(0.005)
+def eventually[T](condition: Callable[[], T], seconds: float = 5.0, what: str = "the condition") -> T:
+    """Poll until `condition()` is true and return what it gave. Raises AssertionError after `seconds`."""
+    limit = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        if time.monotonic() > limit:
+            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+        time.sleep(0.01)
