@@ -113,6 +113,9 @@ class Settings:
     twilio_webhook_shared_key: str | None = _setting(_text, "the key of Twilio's HMAC-SHA256 signatures", None)
     twilio_whatsapp_from: str = _setting(_whatsapp_number, "the number that answers, whatsapp:+…")
     twilio_api_base_url: str | None = _setting(_origin, "replaces both of Twilio's hosts (a stand-in)", None)
+    twilio_template_sid: str | None = _setting(
+        _text, "the approved template that carries an answer after WhatsApp's 24 hours; without one it is held", None
+    )
     public_base_url: str = _setting(_origin, "where Twilio reaches this app: scheme and host, no slash")
 
     job_concurrency: int = _setting(_whole(1, 64), "jobs that run at once in one process", 8)
@@ -126,6 +129,15 @@ class Settings:
     settle_seconds: float = _setting(
         _number(0, SECONDS_OF_SETTLING_AT_MOST), "how long to wait for the rest of a burst", 1.5
     )
+    reconcile_window_seconds: float = _setting(
+        _number(20, 3600), "how long after a send the last look at Twilio must be before it is sent again", 120.0
+    )
+    ambiguous_send: Literal["resend", "hold"] = _setting(
+        _word("resend", "hold"), "what follows when looking finds nothing: send again, or hold for a person", "resend"
+    )
+    sweep_minutes: int = _setting(_whole(1, 1440), "how often Twilio is asked for messages that never came in", 15)
+    sweep_hours: int = _setting(_whole(1, 24 * 7), "how far back it is asked", 24)
+    job_retention_days: int = _setting(_whole(1, 3650), "how long finished jobs and their attempts are kept", 30)
 
     unknown_senders: Literal["decline", "answer"] = _setting(
         _word("decline", "answer"), "what numbers that are not in people get", "decline"

@@ -26,6 +26,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "shared.errors",
         "shared.audit",
         "shared.backoff",
+        "shared.boundary",
         "shared.signature",
         "shared.settings",
         "shared.telemetry",

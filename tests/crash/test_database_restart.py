@@ -33,7 +33,7 @@ def own() -> Iterator[EmbeddedPostgres]:
 def world(own: EmbeddedPostgres) -> Iterator[World]:
     database = Database(own.url("antwoord"), 4)
     found = World(database, JOB_LEASE_SECONDS="10")
-    found.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, documents CASCADE")
+    found.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, documents CASCADE")
     found.add_handbook()
     yield found
     database.close()

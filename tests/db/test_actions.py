@@ -110,7 +110,7 @@ def test_a_draft_that_was_held_back_stays_so_when_its_worker_died_before_saying_
     world.model.says = says
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     world.run()
-    world.execute("UPDATE ai_jobs SET status = 'pending', rerun = true")  # rescued, after hand_back has joined it
+    world.force("UPDATE ai_jobs SET status = 'pending', rerun = true")  # rescued, after hand_back has joined it
     world.execute("UPDATE conversations SET mode = 'auto'")
     run_all(world)
     assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]

@@ -12,7 +12,7 @@ from shared.knowledge.people import count_people, import_report, list_imports, l
 from tests.fakes.people import RECORD_JOBS, counts, found, imported, people, rejected, start
 from tests.fakes.world import World
 
-CLEAR = "TRUNCATE people, imports, import_rows, conversations, messages, ai_jobs, documents, audit_log CASCADE"
+CLEAR = "TRUNCATE message_events, people, imports, import_rows, conversations, messages, ai_jobs, documents, audit_log CASCADE"
 HEADER = "naam;mobiel;taal;afdeling;personeelsnummer;verlof\n"
 SAM = "Sam de Boer;06-12345671;nl;IT;W1;120 uur\n"
 ROBIN = "Robin Hill;06-12345672;Engels;HR;W2;80 uur\n"
@@ -206,7 +206,7 @@ def test_a_dry_run_counts_and_reports_and_writes_no_people(world: World) -> None
 def test_an_import_that_is_gone_or_done_does_nothing(world: World) -> None:
     import_id = start(world, BOTH)
     world.run()
-    world.execute("UPDATE ai_jobs SET status = 'pending' WHERE type = 'import_people'")
+    world.force("UPDATE ai_jobs SET status = 'pending' WHERE type = 'import_people'")
     world.run()
     assert counts(found(world, import_id)) == {"added": 2}
     start(world, BOTH)

@@ -20,7 +20,7 @@ ACTIVE = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing')
 @pytest.fixture
 def world(database: Database) -> World:
     world = World(database, SETTLE_SECONDS="1.5")
-    world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, people CASCADE")
+    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people CASCADE")
     return world
 
 

@@ -14,7 +14,7 @@ from shared.knowledge.search import search
 from tests.fakes.people import RECORD_JOBS, imported
 from tests.fakes.world import World
 
-CLEAR = "TRUNCATE people, imports, import_rows, conversations, messages, ai_jobs, job_attempts, documents CASCADE"
+CLEAR = "TRUNCATE message_events, people, imports, import_rows, conversations, messages, ai_jobs, job_attempts, documents CASCADE"
 FILE = "naam;mobiel;taal;afdeling;personeelsnummer;verlofsaldo\n{}\n"
 SAM = "Sam de Boer;06-12345671;nl;Bibliobus;W1;120 uur"
 ROBIN = "Robin Hill;06-12345672;en;Education;W2;80 hours"
@@ -185,7 +185,7 @@ def test_after_a_change_of_model_each_record_is_embedded_anew_once(world: World)
     assert world.rows("SELECT person_id, embedding_model FROM chunks") == [(sam, "new")]
     with world.database.connection() as connection:
         assert refresh_records(connection, "new") == 0
-        world.execute("UPDATE ai_jobs SET status = 'failed' WHERE payload ->> 'id' = %(sam)s::text", sam=sam)
+        world.force("UPDATE ai_jobs SET status = 'failed' WHERE payload ->> 'id' = %(sam)s::text", sam=sam)
         assert refresh_records(connection, "newer") == 0  # a dead letter is a person's to restart
 
 

@@ -70,7 +70,7 @@ class Bench:
 @pytest.fixture
 def bench(database: Database) -> Bench:
     with database.connection() as connection:
-        connection.execute("TRUNCATE ai_jobs, job_attempts, conversations, messages CASCADE")
+        connection.execute("TRUNCATE message_events, ai_jobs, job_attempts, conversations, messages CASCADE")
         connection.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
     return Bench(database)
 

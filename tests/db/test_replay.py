@@ -143,7 +143,7 @@ def test_what_is_sending_is_left_out(world: World) -> None:
 def test_what_is_kept_beside_an_active_job_is_left_out(world: World) -> None:
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     world.run()
-    world.execute("UPDATE ai_jobs SET status = 'failed', error_class = 'database'")  # sent, and then not recorded
+    world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'database'")  # sent, and then not recorded
     world.says(ADDRESS, "en ouderschapsverlof?")
     assert restart_matching(world) == Counts(left_out=1)
 

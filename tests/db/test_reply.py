@@ -24,7 +24,7 @@ APOLOGY = "Sorry, het lukt me nu niet om te antwoorden. Ik heb je bericht doorge
 
 def fresh(database: Database, **changes: str) -> World:
     world = World(database, **changes)
-    world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, people, documents CASCADE")
+    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people, documents CASCADE")
     world.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
     world.add_handbook()
     return world

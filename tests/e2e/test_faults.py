@@ -89,7 +89,7 @@ def services(database: Database) -> Iterator[tuple[OpenAIStandIn, TwilioStandIn]
 def inside(database: Database, services: tuple[OpenAIStandIn, TwilioStandIn]) -> Iterator[Inside]:
     found = Inside(database, *services)
     found.world.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
-    found.world.execute("UPDATE ai_jobs SET status = 'failed' WHERE status = 'pending'")
+    found.world.force("UPDATE ai_jobs SET status = 'failed' WHERE status = 'pending'")
     yield found
     for service in services:
         service.faults.clear()

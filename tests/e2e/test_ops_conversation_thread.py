@@ -196,7 +196,7 @@ class TestThread:
     )
     def test_live_part_notices_every_change(self, world: World, hr: Visitor, change: str) -> None:
         address = live_address(hr.get(asked(world)).text)
-        world.execute(change)
+        world.force(change)
         assert hr.get(address).status_code == 200
 
     def test_hostile_content_is_harmless(self, world: World, hr: Visitor) -> None:

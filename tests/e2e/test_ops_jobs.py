@@ -34,7 +34,7 @@ def world(database: Database) -> World:
 
 @pytest.fixture
 def hr(world: World) -> Visitor:
-    world.execute("TRUNCATE ai_jobs, job_attempts, messages, conversations, suggestions, audit_log")
+    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, suggestions, audit_log")
     world.model.says = lambda _: "Je hebt 200 uur verlof. [1]"
     world.line.before = lambda _: None
     return Visitor(world.app)
@@ -105,12 +105,12 @@ def test_a_live_part_is_sent_again_only_when_it_has_changed(world: World, hr: Vi
         address, seen = frame.groups()
         asked = {"HX-Request": "true", "X-Seen": seen}
         assert hr.get(address, **asked).status_code == 204
-        world.execute("UPDATE ai_jobs SET status = 'done'")
+        world.force("UPDATE ai_jobs SET status = 'done'")
         fresh = hr.get(address, **asked)
         assert fresh.status_code == 200
         assert fresh.text.startswith('<div id="live-')
         assert "<html" not in fresh.text
-        world.execute("UPDATE ai_jobs SET status = 'pending'")
+        world.force("UPDATE ai_jobs SET status = 'pending'")
 
 
 def test_the_address_holds_the_filter(world: World, hr: Visitor) -> None:

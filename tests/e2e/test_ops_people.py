@@ -145,7 +145,7 @@ def test_how_a_persons_own_record_stands(world: World, hr: Visitor, english: Vis
     assert says("Wat een antwoord mag gebruiken Naam: Persoon 01 Verwerkt:")
     world.execute("INSERT INTO ai_jobs (payload) VALUES (%(payload)s::jsonb)", payload=payload)
     assert says("Eigen gegevens wordt bijgewerkt De nieuwe gegevens worden verwerkt;")
-    world.execute("UPDATE ai_jobs SET status = 'failed', error_class = 'throttled' WHERE status = 'pending'")
+    world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'throttled' WHERE status = 'pending'")
     world.execute("DELETE FROM chunks")
     assert says("Eigen gegevens mislukt Het verwerken is mislukt,")
     failed = english.get(f"/people/{one}").text

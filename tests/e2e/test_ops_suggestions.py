@@ -72,7 +72,7 @@ class TestSuggestions:
     def test_says_when_it_failed(self, world: World, hr: Visitor, path: str) -> None:
         unanswered(world)
         hr.post(f"{path}/suggest")
-        world.execute("UPDATE ai_jobs SET status = 'failed', error_class = 'throttled' WHERE type = 'suggest'")
+        world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'throttled' WHERE type = 'suggest'")
         said = words_of(hr.get(path).text)
         assert "Het voorstel is niet gelukt: te druk. Bekijk de taak Vraag opnieuw om een voorstel" in said
 
