@@ -19,7 +19,9 @@ QUESTION = "Hoeveel verlof heb ik?"
 def fresh(database: Database) -> World:
     """A world with a handbook and one known person, who has not written yet."""
     world = World(database, OPS_AUTH="local", PUBLIC_BASE_URL=HERE)
-    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people, documents, audit_log CASCADE")
+    world.execute(
+        "TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people, documents, audit_log CASCADE"
+    )
     world.execute("UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL")
     world.add_handbook()
     world.execute("INSERT INTO people (phone, name, language) VALUES (%(phone)s, 'Noor Smit', 'nl')", phone=NOOR)

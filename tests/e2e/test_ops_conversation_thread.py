@@ -177,7 +177,7 @@ class TestThread:
 
     def test_live_part_asks_little_again_after_a_change_that_shows_nothing(self, world: World, hr: Visitor) -> None:
         address = live_address(hr.get(asked(world)).text)
-        world.execute("UPDATE ai_jobs SET updated_at = now()")
+        world.force("UPDATE ai_jobs SET updated_at = now()")
         fresh = hr.get(address)
         assert fresh.status_code == 200
         assert hr.get(live_address(fresh.text)).status_code == 204
