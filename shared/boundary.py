@@ -14,6 +14,14 @@ class Boundary(StrEnum):
     """In the order in which a job meets them; the value says what has just been done."""
 
     CLAIMED = "claimed"  # the claim is committed, nothing of the job has run
+    READ = "read"  # what is open has been read and noted, the model has not been asked
+    ANSWERED = "answered"  # the model's answer is in hand, nothing of it is saved
+    DRAFTED = "drafted"  # the draft is committed
+    INTENDED = "intended"  # "sending" is committed, the request has not begun
+    SENT = "sent"  # Twilio's answer, or the failure, is in hand, nothing of it is recorded
+    DOUBTED = "doubted"  # that a message may have left is recorded
+    LOOKED_UP = "looked_up"  # Twilio's list is in hand, nothing of it is recorded
+    RELEASED = "released"  # that nothing has arrived is committed: the message may be sent
     RETURNED = "returned"  # the job function has answered, nothing of that is recorded
     COMPLETING = "completing"  # the completion's statements have run, their transaction is open
     COMPLETED = "completed"  # the verdict is committed
@@ -25,3 +33,8 @@ type Checkpoint = Callable[[Boundary], None]
 def pass_by(boundary: Boundary) -> None:
     """The checkpoint of real life."""
     del boundary
+
+
+# What every job passes; the others are the way of a message that is sent.
+OF_THE_QUEUE = (Boundary.CLAIMED, Boundary.RETURNED, Boundary.COMPLETING, Boundary.COMPLETED)
+OF_THE_SAGA = tuple(boundary for boundary in Boundary if boundary not in OF_THE_QUEUE)

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import datetime
 import email.utils
+import errno
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -127,9 +128,17 @@ class Failure:
 # 408, 425 and the 5xx of gateways mean "not now"; 409 is Twilio's and OpenAI's word for a conflict that passes.
 _PASSING_STATUS = frozenset({408, 409, 425, 502, 503, 504})
 _SECRETS = re.compile(
-    r"(?i)((?:bearer|basic)\s+|(?:api[-_ ]?key|account_?key|password|token)(?: provided)?[\"'=:\s]+|[?&]sig=|://[^/\s:@]+:)"
-    r"[^\s\"',;&@]+"
+    r"(?i)((?:bearer|basic)\s+|(?:api[-_ ]?key|account_?key|password|secret|token)(?: provided)?[\"'=:\s]+"
+    r"|[?&](?:sig|code|key|token)=|://[^/\s:@]+:)[^\s\"',;&@]+"
 )
+_SHORTEST_SECRET = 8  # characters; a shorter one would strike out words
+_protected: frozenset[str] = frozenset()
+
+
+def protect(secrets: Iterable[str]) -> None:
+    """From now on these values are struck out of every error's text, wherever in it they stand."""
+    global _protected
+    _protected |= {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 
 
 def classify(error: BaseException, *, idempotent: bool = True) -> Failure:
@@ -157,6 +166,8 @@ def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
 def shorten(error: BaseException) -> str:
     """The error's own words, on one line, without secrets, at most 500 characters."""
     words = " ".join(_words(error).split()) or type(error).__name__
+    for secret in _protected:
+        words = words.replace(secret, "***")
     clean = _SECRETS.sub(lambda found: found[1] + "***", f"{type(error).__name__}: {words}")
     clean = clean.replace("\0", "").encode("utf-8", "replace").decode()
     return clean if len(clean) <= ERROR_TEXT_LIMIT else clean[: ERROR_TEXT_LIMIT - 1] + "…"
@@ -165,12 +176,12 @@ def shorten(error: BaseException) -> str:
 def retry_after_seconds(value: str | None) -> float | None:
     """Seconds to wait by a `Retry-After` header: delta-seconds or an HTTP date (RFC 9110, 10.2.3).
 
-    Negative values and dates in the past give 0; more than 15 minutes is capped; nonsense gives None.
+    Dates in the past give 0; more than 15 minutes is capped; nonsense, such as a negative number, gives None.
     """
     if not value:
         return None
     text = value.strip()
-    if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
+    if re.fullmatch(r"\+?\d+(\.\d+)?", text):
         seconds = float(text)
     else:
         try:
@@ -190,16 +201,54 @@ def _words(error: BaseException) -> str:
         code = getattr(error, "code", None)
         named = f" (Twilio {code})" if code and code != status else ""
         return f"HTTP {status}{named}: " + " ".join(str(part) for part in parts if part)
+    if _is_from(error, "openai") and (status := _http_status(error)) is not None:
+        return _said_by_model(error, status)
+    if _is_from(error, "httpx2") and (status := _http_status(error)) is not None:
+        return f"HTTP {status}"  # its own words repeat the whole address
+    if _is_from(error, "psycopg"):
+        return _said_by_database(error)
     cause = error.__cause__
     if cause is not None and _is_from(error, "openai"):  # "Connection error." alone helps nobody
         return f"{error} ({type(cause).__name__}: {cause})"
     return str(error)
 
 
+def _said_by_model(error: BaseException, status: int) -> str:
+    """The service's own message; of a body that is not its own nothing, since it may repeat what was sent."""
+    body = getattr(error, "body", None)
+    said = body if isinstance(body, Mapping) else {}
+    code = f" ({said['code']})" if said.get("code") else ""
+    return f"HTTP {status}{code}: {said.get('message') or 'the answer says no reason'}"
+
+
+def _said_by_database(error: BaseException) -> str:
+    """The first line and the state; never the details, which repeat whole rows, nor a value that the line quotes."""
+    diagnosis, state = getattr(error, "diag", None), getattr(error, "sqlstate", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    if not primary:
+        return str(error)
+    if str(state).startswith("22"):
+        primary = re.sub(r'"[^"]*("|$)', '"…"', primary, flags=re.DOTALL)
+    return f"{primary} ({state})"
+
+
+_STATES_OF_OURS = (
+    "0A",
+    "21",
+    "22",
+    "23",
+    "2F",
+    "42",
+    "44",
+    "54",
+    "P0",
+)  # not allowed to sign in or to read (42501): theirs
+
+
 def _database(error: BaseException, text: str) -> Failure:
     """Lost, restarting, deadlocked or full is the database's fault; a constraint or a bad value is ours."""
     state = getattr(error, "sqlstate", None) or ""
-    ours = state[:2] in ("22", "23", "42") and not state.startswith("42501")
+    ours = state.startswith(_STATES_OF_OURS) and state != "42501"
     if ours or type(error).__name__ in ("DataError", "ProgrammingError", "IntegrityError", "NotSupportedError"):
         return Failure(FailureKind.PERMANENT, "database_refused", text)
     return Failure(FailureKind.DATABASE, "database", text)
@@ -221,7 +270,10 @@ def _by_status(error: BaseException, status: int, text: str, idempotent: bool) -
     return Failure(FailureKind.PERMANENT, "rejected", text, status)
 
 
-_UNOPENED = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"})
+_UNOPENED = frozenset(
+    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror", "SSLCertVerificationError"}
+)
+_NO_WAY_THERE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
 _SILENT = frozenset({"ReadTimeout", "WriteTimeout", "APITimeoutError", "TimeoutError"})
 _UNREADABLE = frozenset({"ResponseTooLarge", "DecodingError", "JSONDecodeError"})
 _BROKEN = frozenset(
@@ -232,10 +284,12 @@ _BROKEN = frozenset(
 
 def _by_transport(error: BaseException, text: str, idempotent: bool) -> Failure:
     """Tell a connection that never opened from one that broke, or went silent, later."""
-    names = {type(link).__name__ for link in _chain(error)}
+    chain = list(_chain(error))
+    names = {kind.__name__ for link in chain for kind in type(link).__mro__}
     if names & {"ClientAuthenticationError", "CredentialUnavailableError"}:  # our own identity got no token
         return Failure(FailureKind.CREDENTIAL, "credential", text)
-    if names & (_UNOPENED | {"ServiceRequestError"}):
+    no_way = any(isinstance(link, OSError) and link.errno in _NO_WAY_THERE for link in chain)
+    if no_way or names & (_UNOPENED | {"ServiceRequestError"}):
         return Failure(FailureKind.TRANSIENT, "connect", text)
     if names & _UNREADABLE:
         return Failure(_maybe_acted_on(idempotent), "broken_answer", text)
@@ -266,11 +320,15 @@ def _is_from(error: BaseException, *packages: str) -> bool:
 
 
 def _http_status(error: BaseException) -> int | None:
-    if _is_from(error, "openai", "twilio", "httpx2"):
-        status = getattr(error, "status_code", getattr(error, "status", None))
-        if isinstance(status, int):
-            return status
-    return None
+    if not _is_from(error, "openai", "twilio", "httpx2"):
+        return None
+    response = getattr(error, "__dict__", {}).get("response")  # httpx2 raises on a look at one that is not there
+    places = (
+        getattr(error, "status_code", None),
+        getattr(error, "status", None),
+        getattr(response, "status_code", None),
+    )
+    return next((status for status in places if isinstance(status, int)), None)
 
 
 def _retry_after(error: BaseException) -> float | None:

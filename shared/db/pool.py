@@ -22,8 +22,8 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from shared import backoff
-from shared.errors import DatabaseAway, SettingsError
+from shared import backoff, telemetry
+from shared.errors import DatabaseAway, FailureKind, SettingsError, classify
 
 CONNECT_SECONDS = 2
 POOL_WAIT_SECONDS = 3.0
@@ -97,6 +97,9 @@ class Database:
         try:
             with connection, self._deadlines.watch(connection, deadline):
                 yield connection
+        except psycopg.errors.ReadOnlySqlTransaction:
+            connection.close()  # to a server that has become a standby: the next one opened finds its successor
+            raise
         finally:
             self._pool.putconn(connection)
 
@@ -107,7 +110,7 @@ class Database:
             yield connection
 
     def insist[T](self, work: Callable[[Conn], T], seconds: float) -> T:
-        """Run `work` in a transaction, again and again for at most `seconds` while the database is away.
+        """Run `work` in a transaction, again and again for at most `seconds` while the database is away, full or locked.
 
         For what must be recorded and is fenced: a commit whose answer was lost is found by the repetition.
         """
@@ -119,8 +122,9 @@ class Database:
             except (DatabaseAway, psycopg.Error) as error:
                 failures += 1
                 pause = backoff.reconnect(failures, random.random())
-                repeats = isinstance(error, DatabaseAway) or is_worth_repeating(error)
-                if not repeats or time.monotonic() + pause > ends:
+                failure = classify(error)
+                telemetry.warning("database_insisted", failures=failures, error=failure.text)
+                if failure.kind is not FailureKind.DATABASE or time.monotonic() + pause > ends:
                     raise
                 time.sleep(pause)
 
@@ -164,7 +168,7 @@ def one(connection: Conn, sql: LiteralString, parameters: dict[str, Any] | None 
 def is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone or the server is not taking work, as opposed to refusing this statement."""
     state = error.sqlstate or ""
-    return isinstance(error, psycopg.OperationalError) and (not state or state.startswith(LOST_SQLSTATES))
+    return state.startswith(LOST_SQLSTATES) if state else isinstance(error, psycopg.OperationalError)
 
 
 def is_worth_repeating(error: psycopg.Error) -> bool:

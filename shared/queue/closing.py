@@ -24,17 +24,19 @@ CLOSE = """
         updated_at = now()
     WHERE id = %(id)s AND status = %(status)s AND closed_at IS NULL
 """
-# The messages of a job's reply, and the one that a send_message sends.
+# The messages of a job's reply; what a send_message sends is a reply of its own. One that is held and surely never left is as
+# good as a draft.
 STATES = """
-    SELECT coalesce(array_agg(m.status), '{}') FROM messages m JOIN ai_jobs j ON j.id = %(id)s
-    WHERE m.from_self AND (m.reply_id = j.id
-        OR m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END)
+    SELECT coalesce(array_agg(CASE WHEN m.status = 'held' AND m.send_started_at IS NULL THEN 'draft' ELSE m.status END), '{}')
+    FROM messages m JOIN ai_jobs j ON j.id = %(id)s
+    WHERE m.from_self AND m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
 """
 CANCEL_MESSAGES = """
     UPDATE messages m SET status = 'failed', held_reason = 'cancelled'
     FROM ai_jobs j
-    WHERE j.id = %(id)s AND m.from_self AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL)
-        AND (m.reply_id = j.id OR m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END)
+    WHERE j.id = %(id)s AND m.from_self AND m.provider_sid IS NULL
+        AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL)
+        AND m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
 """
 # What an autoreply without a draft would have answered is covered by it; a person's conversation stays open for that person.
 COVER_CANCELLED = """
@@ -60,6 +62,13 @@ CANCEL_IMPORT = """
     FROM ai_jobs j
     WHERE j.id = %(id)s AND i.id = (j.payload ->> 'import_id')::uuid AND i.state IN ('waiting', 'running')
 """
+# The file was kept for a restart; now there will be none.
+FORGET_IMPORT = """
+    UPDATE imports i SET content = NULL, state = 'failed', reason = coalesce(reason, 'closed'),
+        ended_at = coalesce(ended_at, now())
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND i.id = (j.payload ->> 'import_id')::uuid AND i.state <> 'done'
+"""
 
 type Cancelled = Literal["cancelled", "kept", "not pending", "not found"]
 type Closed = Literal["closed", "not failed", "not found"]
@@ -79,12 +88,18 @@ def close(connection: Conn, job_ids: Sequence[UUID], *, who: str, reason: str) -
 
     Raises UserError when no reason is given, or one of more than 500 characters.
     """
+    said = stated(reason, "closing")
+    return {job_id: _close(connection, job_id, who, said) for job_id in job_ids}
+
+
+def stated(reason: str, what: str) -> str:
+    """The reason that a person gave for `what`, on one line. Raises UserError when there is none, or a very long one."""
     said = " ".join(storable(reason).split())
     if not said:
-        raise UserError("Give a reason for closing: whoever looks later has nothing else to go by.", name="no_reason")
+        raise UserError(f"Give a reason for {what}: whoever looks later has nothing else to go by.", name="no_reason")
     if len(said) > REASON_LIMIT:
         raise UserError(f"The reason is longer than {REASON_LIMIT} characters.", name="reason_too_long")
-    return {job_id: _close(connection, job_id, who, said) for job_id in job_ids}
+    return said
 
 
 def close_row(connection: Conn, job_id: UUID, *, who: str, reason: str, status: Literal["pending", "failed"]) -> bool:
@@ -134,6 +149,8 @@ def _close(connection: Conn, job_id: UUID, who: str, reason: str) -> Closed:
         if job is None:
             return "not failed" if one(connection, EXISTS, key) is not None else "not found"
         close_row(connection, job_id, who=who, reason=reason, status="failed")
+        if job[0] == "import_people":
+            connection.execute(FORGET_IMPORT, key)
         audit.record(connection, who=who, what="close_job", target_type="job", target_id=job_id, type=job[0],
                      reason=reason)  # fmt: skip
         return "closed"

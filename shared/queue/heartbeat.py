@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
-import psycopg
-
 from shared import telemetry
 from shared.db.pool import Conn, Database
 from shared.queue import store
 from shared.queue.job import Job
+from shared.queue.patience import Patience
 
 
 class Heartbeat:
@@ -22,14 +21,16 @@ class Heartbeat:
     The thread lives while somebody is inside `running`; the connection is only opened when a job has lasted that long.
     """
 
-    def __init__(self, database: Database, lease_seconds: float, max_seconds: float) -> None:
+    def __init__(self, database: Database, lease_seconds: float, max_seconds: float, patience: Patience) -> None:
         self._database = database
+        self._patience = patience
         self._lease = lease_seconds
         self._max = max_seconds
         self._held: dict[UUID, tuple[UUID, float]] = {}  # job id → its token, when it began
         self._changed = threading.Condition()
         self._users = 0
         self._thread: threading.Thread | None = None
+        self._missed = False  # the last renewal left one out: it was locked for a moment, or is lost
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -37,6 +38,7 @@ class Heartbeat:
         with self._changed:
             self._users += 1
             if self._thread is None:
+                self._patience.begin()
                 self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
                 self._thread.start()
         try:
@@ -66,7 +68,9 @@ class Heartbeat:
         me, connection = threading.current_thread(), None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._thread is not me, timeout=self._lease / 3)
+                self._changed.wait_for(
+                    lambda: self._thread is not me, timeout=self._lease / (10 if self._missed else 3)
+                )
                 if self._thread is not me:
                     break
                 oldest = time.monotonic() - self._max
@@ -80,10 +84,13 @@ class Heartbeat:
         try:
             connection = connection or self._database.dedicated()
             with self._database.limit(connection, self._lease / 3):
-                store.renew(connection, held, self._lease)
-        except psycopg.Error as failed:  # the next round tries again; a lease has room for three
+                self._missed = store.renew(connection, held, self._lease) < len(held)
+        except Exception as failed:  # noqa: BLE001 - a token may be refused, too; the next round tries again; a lease has room for three
             telemetry.warning("lease_renewal_failed", error_class=type(failed).__name__)
+            self._missed = True
+            self._patience.failed()
             if connection is not None:
                 connection.close()
             return None
+        self._patience.answered()
         return connection

@@ -114,11 +114,22 @@ def no_writes(job: Job, failure: Failure) -> Sequence[Write]:
     return ()
 
 
+def always_settled(connection: Conn, job: Job) -> bool:
+    """The answer of a type that leaves nobody in doubt."""
+    del connection, job
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """A row of the one explicit table of job types."""
+    """A row of the one explicit table of job types.
+
+    `is_unsettled` is asked before a burial, in its transaction, under the locks of conversation and job: a job that may have
+    changed the world and still finds out whether it did is not buried, whatever its attempts and its age.
+    """
 
     name: str
     run: Callable[[Job, Lease], Verdict]
     policy: Policy = field(default_factory=Policy)
     on_bury: Callable[[Job, Failure], Sequence[Write]] = no_writes
+    is_unsettled: Callable[[Conn, Job], bool] = always_settled

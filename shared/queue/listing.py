@@ -15,7 +15,7 @@ from shared.db.pool import Conn
 LIST_JOBS = """
     SELECT j.id, j.type, j.status, c.address, j.attempts, j.max_attempts, j.run,
         CASE WHEN j.status = 'pending' THEN extract(epoch FROM j.next_run_at - now())::float8 END AS next_run_in,
-        j.error_class, j.last_error, j.created_at, j.updated_at, j.closed_reason
+        j.error_class, j.last_error, j.created_at, j.updated_at, j.closed_reason, j.replay_id
     FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id
     WHERE (%(state)s::text IS NULL OR j.status = %(state)s)
         AND (%(type)s::text IS NULL OR j.type = %(type)s)
@@ -61,6 +61,7 @@ class JobRow:
     created_at: datetime
     updated_at: datetime
     closed_reason: str | None
+    replay_id: UUID | None  # the replay that restarted its present run
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
 import psycopg
 
 from shared import telemetry
+from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Conn, Database
 from shared.errors import AntwoordError, DatabaseAway, Failure, FailureKind, LeaseLost, classify
 from shared.queue import store
@@ -20,10 +22,22 @@ MODEL_FAILURES_BEFORE_REST = 5
 MODEL_REST_SECONDS = 10.0
 CREDENTIAL_REST_SECONDS = 60.0
 DATABASE_FAULT_SECONDS = 2.0
+# An outcome is fenced, so it may be insisted on beyond the lease: as long as a failover of the database takes, and a good deal
+# shorter than a function may run.
+OUTAGE_SECONDS = 180.0
 THROTTLED_SECONDS_AT_LEAST = 1.0
+UNSETTLED_SECONDS = 10.0
 
 # The classes of a model outage: after five in a row the type rests, instead of using up the tries of every job.
 OUTAGE = frozenset({"throttled", "unavailable", "timeout", "connect", "dropped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A job that is done, which nothing in the database says yet."""
+
+    job: Job
+    duration_ms: int
 
 
 class Stopped(AntwoordError):
@@ -40,15 +54,20 @@ class Outcomes:
         wake: Callable[[float], None],
         lease_seconds: float,
         stopping: threading.Event,
+        checkpoint: Checkpoint = pass_by,
     ) -> None:
         self._database = database
         self._types = types
         self._wake = wake
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._checkpoint = checkpoint
 
-    def run(self, job: Job) -> None:
-        """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it."""
+    def run(self, job: Job) -> Returned | None:
+        """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it.
+
+        A job that is done and has nothing to write is given back instead, to be recorded together with others.
+        """
         began = time.monotonic()
         try:
             verdict = self._types[job.type].run(
@@ -59,9 +78,31 @@ class Outcomes:
         except LeaseLost:
             telemetry.warning("lease_lost", job_id=job.id, type=job.type, attempt=job.attempts)
         except Exception as error:  # noqa: BLE001 - whatever a job raises is an outcome
+            self._checkpoint(Boundary.RETURNED)
             self._safely(job, partial(self._failed, job, classify(error), began))
         else:
+            self._checkpoint(Boundary.RETURNED)
+            if isinstance(verdict, Complete) and not verdict.writes:
+                return Returned(job, _since(began))
             self._safely(job, partial(self._succeeded, job, verdict, began))
+        return None
+
+    def recorded(self, returned: Returned, *, has_follow_up: bool) -> None:
+        """What is to be done after the commit that recorded it."""
+        job = returned.job
+        if has_follow_up:
+            self._wake(0.0)
+        telemetry.event("job_ran", job_id=job.id, type=job.type, attempt=job.attempts, outcome="complete",
+                        duration_ms=returned.duration_ms)  # fmt: skip
+
+    def record(self, returned: Returned) -> None:
+        """Record one by itself, for as long as a lease: it was locked, is no longer ours, or the database was away."""
+
+        def done() -> None:
+            has_follow_up = self._insist(lambda connection: store.mark_done(connection, returned.job))
+            self.recorded(returned, has_follow_up=has_follow_up)
+
+        self._safely(returned.job, done)
 
     def give_back(self, job: Job) -> None:
         """Return a job whose worker stops, its attempt uncounted."""
@@ -75,7 +116,7 @@ class Outcomes:
 
     def bury_overaged(self, job: Job) -> None:
         """Bury a job that waited longer than its type allows while the type rested."""
-        self._safely(job, lambda: self._bury(job, _expired(None)))
+        self._safely(job, lambda: self._bury(job, _expired(None), given_back=0))
 
     def _succeeded(self, job: Job, verdict: Verdict, began: float) -> None:
         match verdict:
@@ -132,32 +173,60 @@ class Outcomes:
     def _snooze(self, job: Job, failure: Failure, seconds: float) -> None:
         """Put the job back without using an attempt, or bury it when it would then be older than its type allows."""
         if job.age_seconds + seconds > self._types[job.type].policy.age_limit:
-            self._bury(job, _expired(failure))
+            self._bury(job, _expired(failure), wait=seconds)
             return
 
         self._insist(lambda connection: store.snooze(connection, job, failure, seconds))
         self._wake(seconds)
 
-    def _bury(self, job: Job, failure: Failure, *, outcome: str = "failed", only_if_expired: bool = False) -> None:
-        def bury(writes: Sequence[Write], connection: Conn) -> None:
+    def _bury(
+        self,
+        job: Job,
+        failure: Failure,
+        *,
+        outcome: str = "failed",
+        only_if_expired: bool = False,
+        wait: float = UNSETTLED_SECONDS,
+        given_back: int = 1,
+    ) -> None:
+        """Bury a job, unless it is unsettled: then it waits `wait` seconds more, and its attempt (if any) was none."""
+        job_type = self._types[job.type]
+        is_decided = failure.kind is FailureKind.AMBIGUOUS  # the job itself has said so
+
+        def bury(writes: Sequence[Write], connection: Conn) -> bool:
             lock(connection, job)
             if only_if_expired and not store.is_still_expired(connection, job):
                 raise LeaseLost(f"job {job.id} has moved on")
+            if not is_decided and job_type.is_unsettled(connection, job):
+                crashed = "crashed" if only_if_expired else "snoozed"
+                store.postpone(connection, job, failure, crashed, wait, given_back=given_back)
+                return False
             store.mark_failed(connection, job, failure, writes, outcome=outcome)
+            return True
 
         try:
-            self._insist(partial(bury, self._types[job.type].on_bury(job, failure)))
+            is_buried = self._insist(partial(bury, job_type.on_bury(job, failure)))
         except (LeaseLost, DatabaseAway):
             raise
         except Exception as error:  # noqa: BLE001 - a job that cannot be buried with its writes would come back for ever
             telemetry.error("burial_without_writes", job_id=job.id, type=job.type, error=classify(error).text)
-            self._insist(partial(bury, ()))
+            is_buried = self._insist(partial(bury, ()))
+        if not is_buried:
+            self._wake(wait)
+            return
         self._wake(0.0)  # a follow-up, or a line to the employee, may be due now
         telemetry.error("job_failed", job_id=job.id, type=job.type, attempt=job.attempts,
                         error_class=failure.error_class, http_status=failure.http_status, error=failure.text)  # fmt: skip
 
     def _insist[T](self, transition: Callable[[Conn], T]) -> T:
-        return self._database.insist(transition, self._lease_seconds)
+        def work(connection: Conn) -> T:
+            result = transition(connection)
+            self._checkpoint(Boundary.COMPLETING)
+            return result
+
+        result = self._database.insist(work, max(self._lease_seconds, OUTAGE_SECONDS))
+        self._checkpoint(Boundary.COMPLETED)
+        return result
 
     def _safely(self, job: Job, step: Callable[[], None]) -> None:
         try:

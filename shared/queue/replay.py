@@ -1,7 +1,8 @@
-"""Restarting what died: the same row runs again, its history kept; or it joins the conversation's active job.
+"""Restarting what died, row by row: the same row runs again, its history kept; or it joins the conversation's active job.
 
 A restart releases the messages that the burial covered, unless the reply was drafted: a draft is sent as it is, and what may
-have been sent is looked at, never sent blindly. Every restart is audited in its own transaction.
+have been sent is looked at, never sent blindly. Every restart is audited in its own transaction. Thousands, at a rate, are
+a plan of their own: replays.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
@@ -36,10 +37,15 @@ ACTIVE_SIBLING = """
     WHERE conversation_id = %(conversation_id)s AND type = 'autoreply' AND status IN ('pending', 'processing') FOR UPDATE
 """
 RELEASE = "UPDATE messages SET answered_by = NULL WHERE answered_by = %(id)s AND NOT from_self"
+# What was drafted and never left is not sent any more when its messages are answered by another job.
+DROP_DRAFT = """
+    UPDATE messages SET status = 'failed', held_reason = 'joined'
+    WHERE reply_id = %(id)s AND from_self AND status = 'held' AND send_started_at IS NULL
+"""
 RERUN_SIBLING = "UPDATE ai_jobs SET rerun = true, updated_at = now() WHERE id = %(sibling)s"
 RESTART = """
     UPDATE ai_jobs SET status = 'pending', attempts = 0, claims = 0, run = run + 1, run_started_at = now(),
-        next_run_at = now(), rerun = false, updated_at = now()
+        next_run_at = now() + make_interval(secs => %(due_in)s), replay_id = %(replay_id)s, rerun = false, updated_at = now()
     WHERE id = %(id)s AND status = 'failed' AND closed_at IS NULL
 """
 # The person was asked because this job died; should it die again, its burial asks again.
@@ -58,11 +64,9 @@ CLOSE_APOLOGY = """
 # The oldest first: of several in one conversation it is the one that runs, and the others join it.
 MATCHING = """
     SELECT j.id, EXISTS (
-            SELECT FROM messages m WHERE m.reply_id = j.id AND m.status IN ('sending', 'held'))
-        OR j.type = 'send_message' AND EXISTS (
             SELECT FROM messages m
-            WHERE m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END
-                AND m.status IN ('sending', 'held'))
+            WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
+                AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL)
     FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id
     WHERE j.status = 'failed' AND j.closed_at IS NULL
         AND (%(type)s::text IS NULL OR j.type = %(type)s)
@@ -100,7 +104,7 @@ def restart(connection: Conn, job_ids: Sequence[UUID], *, who: str) -> dict[UUID
     became: dict[UUID, Restarted] = {}
     for job_id in job_ids:
         with connection.transaction():
-            became[job_id] = _restart(connection, job_id, who, looks_again=True)
+            became[job_id] = restart_row(connection, job_id, who=who, looks_again=True)
             if became[job_id] in ("restarted", "joined"):
                 audit.record(connection, who=who, what="restart_job", target_type="job", target_id=job_id,
                              became=became[job_id])  # fmt: skip
@@ -149,17 +153,29 @@ def restart_matching(
 def _restart_or_skip(connection: Conn, job_id: UUID, who: str) -> Restarted:
     """One of many: what the database refuses for this one must not stop the others."""
     try:
-        return _restart(connection, job_id, who, looks_again=False)
+        return restart_row(connection, job_id, who=who)
     except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):
         return "not failed"
 
 
-def _restart(connection: Conn, job_id: UUID, who: str, *, looks_again: bool) -> Restarted:
-    """Restart one job. `looks_again`: also one whose message may have been sent; it will be looked at, not sent."""
+def restart_row(
+    connection: Conn,
+    job_id: UUID,
+    *,
+    who: str,
+    looks_again: bool = False,
+    due_in: float = 0.0,
+    replay_id: UUID | None = None,
+) -> Restarted:
+    """Restart one job in a savepoint of the caller's transaction, due in so many seconds, as part of a replay or by hand.
+
+    `looks_again`: also one whose message may have been sent; it will be looked at, not sent.
+    """
+    run = {"id": job_id, "due_in": due_in, "replay_id": replay_id}
     for tries_left in reversed(range(TRIES)):
         try:
             with connection.transaction():
-                return _restart_locked(connection, job_id, who, looks_again=looks_again)
+                return _restart_locked(connection, run, who, looks_again=looks_again)
         except psycopg.errors.UniqueViolation:
             # The active job finished and made its follow-up while we waited for its row: that one is there to be joined now.
             if not tries_left:
@@ -167,7 +183,8 @@ def _restart(connection: Conn, job_id: UUID, who: str, *, looks_again: bool) -> 
     raise AssertionError("unreachable")
 
 
-def _restart_locked(connection: Conn, job_id: UUID, who: str, *, looks_again: bool) -> Restarted:
+def _restart_locked(connection: Conn, run: dict[str, Any], who: str, *, looks_again: bool) -> Restarted:
+    job_id: UUID = run["id"]
     key = {"id": job_id}
     connection.execute(LOCK_CONVERSATION, key)
     job = one(connection, FAILED_JOB, key)
@@ -179,7 +196,7 @@ def _restart_locked(connection: Conn, job_id: UUID, who: str, *, looks_again: bo
         return "kept"
     if job[0] != "autoreply":
         connection.execute(UNFLAG, key)
-        connection.execute(RESTART, key)
+        connection.execute(RESTART, run)
         return "restarted"
     sibling = one(connection, ACTIVE_SIBLING, {"conversation_id": job[1]})
     if sibling is not None and drafted & {"sending", "held", "sent", "delivered", "read"}:
@@ -189,8 +206,9 @@ def _restart_locked(connection: Conn, job_id: UUID, who: str, *, looks_again: bo
     if sibling is not None or not drafted:
         connection.execute(RELEASE, key)
     if sibling is not None:
+        connection.execute(DROP_DRAFT, key)
         connection.execute(RERUN_SIBLING, {"sibling": sibling[0]})
         close_row(connection, job_id, who=who, reason="joined", status="failed")
         return "joined"
-    connection.execute(RESTART, key)
+    connection.execute(RESTART, run)
     return "restarted"

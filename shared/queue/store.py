@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -18,21 +19,29 @@ ENQUEUE = """
     VALUES (%(payload)s, %(conversation_id)s, now() + make_interval(secs => %(delay)s))
     RETURNING id
 """
-CLAIM = """
-    SELECT id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
-        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
-    FROM claim_ai_jobs(%(size)s, %(types)s, make_interval(secs => %(lease)s))
-    ORDER BY next_run_at, seq
+TURN = """
+    SELECT finished_token, made_next, (claimed).id, (claimed).type, (claimed).payload, (claimed).conversation_id,
+        (claimed).attempts, (claimed).max_attempts, (claimed).claims, (claimed).run, (claimed).lease_token,
+        extract(epoch FROM now() - (claimed).run_started_at)::float8 AS age_seconds
+    FROM turn_ai_jobs(%(ids)s, %(tokens)s, %(size)s, %(types)s, make_interval(secs => %(lease)s))
+    ORDER BY (claimed).next_run_at, (claimed).seq
 """
+# What is overdue and was not claimed is locked by somebody, or waits for a slot, for its type's limit or for a suspect before it.
 NEXT_DUE = """
     SELECT extract(epoch FROM min(next_run_at) - now())::float8
-    FROM (SELECT (SELECT min(j.next_run_at) FROM ai_jobs j WHERE j.type = t.type AND j.status = 'pending') AS next_run_at
-          FROM job_types t WHERE t.type = ANY (%(types)s) AND t.resting_until IS NULL) AS next_of_type
+    FROM (SELECT (SELECT min(j.next_run_at) FROM ai_jobs j
+                  WHERE j.type = t.type AND j.status = 'pending' AND j.next_run_at > now() - interval '50 milliseconds'
+                 ) AS next_run_at
+          FROM job_types t WHERE t.type = ANY (%(types)s) AND t.resting_until IS NULL AND NOT t.paused) AS next_of_type
 """
+# A row that is locked is passed by: it is in a transaction of its job's own, which must not keep the others from being renewed.
 RENEW = """
-    UPDATE ai_jobs j SET lease_until = now() + make_interval(secs => %(lease)s)
-    FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS held (id, token)
-    WHERE j.id = held.id AND j.lease_token = held.token AND j.status = 'processing'
+    WITH held AS MATERIALIZED (
+        SELECT j.id FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS given (id, token) JOIN ai_jobs j ON j.id = given.id
+        WHERE j.lease_token = given.token AND j.status = 'processing'
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    )
+    UPDATE ai_jobs SET lease_until = now() + make_interval(secs => %(lease)s) WHERE id IN (SELECT id FROM held)
 """
 # A finished job whose `rerun` is set makes the conversation's next one in the same statement: the partial unique index
 # allows it, because the finished row has left the index by then.
@@ -92,7 +101,7 @@ RESCUE = """
         LIMIT 100 FOR UPDATE SKIP LOCKED
     ), rescued AS (
         UPDATE ai_jobs SET status = 'pending', lease_token = NULL, lease_until = NULL, next_run_at = now(),
-            last_error = 'its worker stopped in the middle', error_class = 'crashed', updated_at = now()
+            has_crashed = true, last_error = 'its worker stopped in the middle', error_class = 'crashed', updated_at = now()
         WHERE id IN (SELECT id FROM expired) AND status = 'processing' AND lease_until < now()
         RETURNING id, run, claims, claimed_at
     ), attempt AS (
@@ -109,11 +118,12 @@ POISONED = """
     WHERE status = 'processing' AND lease_until < now() AND attempts >= max_attempts AND type = ANY (%(types)s)
     LIMIT 100
 """
+RESTING = "SELECT type FROM job_types WHERE resting_until IS NOT NULL AND type = ANY (%(types)s)"
 # While a type rests nothing of it is claimed, yet its age limit holds: those past it are taken, to be buried.
 CLAIM_OVERAGED = """
     WITH overaged AS MATERIALIZED (
         SELECT j.id FROM ai_jobs j JOIN job_types t USING (type)
-        WHERE t.type = %(type)s AND t.resting_until IS NOT NULL AND j.status = 'pending'
+        WHERE t.type = %(type)s AND t.resting_until IS NOT NULL AND j.status = 'pending' AND j.next_run_at <= now()
             AND j.run_started_at < now() - make_interval(secs => %(age_limit)s)
         ORDER BY j.next_run_at, j.seq LIMIT 20 FOR UPDATE OF j SKIP LOCKED
     )
@@ -152,14 +162,43 @@ def enqueue_write(payload: dict[str, Any], *, conversation_id: UUID | None, dela
     return Write(ENQUEUE, {"payload": Jsonb(payload), "conversation_id": conversation_id, "delay": delay_seconds})
 
 
-def claim(connection: Conn, size: int, types: Sequence[str], lease_seconds: float) -> list[Job]:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What became of a turn: what is recorded (lease token → whether it made a follow-up), and what is claimed."""
+
+    finished: Mapping[UUID, bool]
+    claimed: Sequence[Job]
+
+
+def turn(connection: Conn, done: Sequence[Job], size: int, types: Sequence[str], lease_seconds: float) -> Turn:
+    """Complete the jobs that are done and have nothing to write, and take at most `size` due ones of these types.
+
+    One statement and one commit. A job that is no longer this worker's, or is locked, is missing in `finished`. The claimed are
+    the oldest due first, each with a fresh lease.
+    """
+    with connection.cursor(binary=True) as cursor:
+        rows = cursor.execute(
+            TURN,
+            {
+                "ids": [job.id for job in done],
+                "tokens": [job.lease_token for job in done],
+                "size": size,
+                "types": list(types),
+                "lease": lease_seconds,
+            },
+        ).fetchall()
+    return Turn(
+        {row[0]: row[1] for row in rows if row[0] is not None}, [Job(*row[2:]) for row in rows if row[2] is not None]
+    )
+
+
+def claim(connection: Conn, size: int, types: Sequence[str], lease_seconds: float) -> Sequence[Job]:
     """Take at most `size` due jobs of these types, oldest due first, each with a fresh lease."""
-    with connection.cursor(row_factory=class_row(Job)) as cursor:
-        return cursor.execute(CLAIM, {"size": size, "types": list(types), "lease": lease_seconds}).fetchall()
+    return turn(connection, (), size, types, lease_seconds).claimed
 
 
 def next_due(connection: Conn, types: Sequence[str]) -> float | None:
-    """Seconds until the next pending job of these types is due (negative: overdue); None when there is none."""
+    """Seconds until the next pending job of these types falls due; None when none will."""
     row = one(connection, NEXT_DUE, {"types": list(types)})
     return None if row is None or row[0] is None else float(row[0])
 
@@ -203,6 +242,13 @@ def snooze(connection: Conn, job: Job, failure: Failure, delay_seconds: float) -
     _requeue(connection, job, failure, "snoozed", delay_seconds, given_back=1)
 
 
+def postpone(
+    connection: Conn, job: Job, failure: Failure, outcome: str, delay_seconds: float, *, given_back: int
+) -> None:
+    """Put a job back that must not be buried yet; `given_back` is 1 if its claim had counted an attempt. Raises LeaseLost."""
+    _requeue(connection, job, failure, outcome, delay_seconds, given_back=given_back)
+
+
 def give_back(connection: Conn, job: Job) -> None:
     """A planned stop: the job is due at once and its attempt was none. Raises LeaseLost."""
     _requeue(connection, job, None, "returned", 0.0, given_back=1)
@@ -232,6 +278,11 @@ def claim_overaged(connection: Conn, job_type: str, age_limit: float, lease_seco
     with connection.cursor(row_factory=class_row(Job)) as cursor:
         parameters = {"type": job_type, "age_limit": age_limit, "lease": lease_seconds}
         return cursor.execute(CLAIM_OVERAGED, parameters).fetchall()
+
+
+def resting(connection: Conn, types: Sequence[str]) -> list[str]:
+    """Which of these types rest."""
+    return [str(name) for (name,) in connection.execute(RESTING, {"types": list(types)})]
 
 
 def is_still_expired(connection: Conn, job: Job) -> bool:

@@ -6,19 +6,24 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
 
 import psycopg
 
 from shared import backoff, telemetry
+from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Database
 from shared.errors import DatabaseAway
 from shared.queue import store
+from shared.queue.crew import Crew
 from shared.queue.heartbeat import Heartbeat
 from shared.queue.job import Job, JobType
-from shared.queue.outcome import Outcomes
+from shared.queue.outcome import Outcomes, Returned
+from shared.queue.patience import Patience
+from shared.queue.slots import Slots
 
 RESCUE_EVERY_SECONDS = 1.0
 SLOT_WAIT_SECONDS = 1.0
@@ -39,22 +44,32 @@ class Limits:
 class Worker:
     """The one worker of a process; timer and wake slots share its semaphore.
 
-    `wake` is called with seconds whenever a job will be due, after the commit that made it so.
+    `wake` is called with seconds whenever a job will be due, after the commit that made it so; `tick` about once a second
+    while there is work, and may make jobs due (a replay).
     """
 
     def __init__(
-        self, database: Database, types: Mapping[str, JobType], wake: Callable[[float], None], limits: Limits
+        self,
+        database: Database,
+        types: Mapping[str, JobType],
+        wake: Callable[[float], None],
+        limits: Limits,
+        checkpoint: Checkpoint = pass_by,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._types = dict(types)
+        self._names = list(types)
         self._limits = limits
-        self._slots = threading.BoundedSemaphore(limits.concurrency)
-        self._heartbeat = Heartbeat(database, limits.lease_seconds, limits.job_max_seconds)
+        self._checkpoint = checkpoint
+        self._tick = tick
+        self._slots = Slots(limits.concurrency)
         self._stopping = threading.Event()
         self._running: dict[object, Job] = {}
         self._running_lock = threading.Lock()
-        self._rescued_at = 0.0
-        self._outcomes = Outcomes(database, self._types, wake, limits.lease_seconds, self._stopping)
+        self._patience = Patience(limits.lease_seconds, RESCUE_EVERY_SECONDS)
+        self._heartbeat = Heartbeat(database, limits.lease_seconds, limits.job_max_seconds, self._patience)
+        self._outcomes = Outcomes(database, self._types, wake, limits.lease_seconds, self._stopping, checkpoint)
 
     @property
     def is_stopping(self) -> bool:
@@ -64,43 +79,50 @@ class Worker:
     def poll_once(self, concurrency: int) -> int:
         """Claim at most `concurrency` due jobs, run them in parallel, and return how many there were.
 
-        All its threads have ended when it returns. Raises DatabaseAway or psycopg.Error when nothing could be claimed.
+        All is recorded and its threads have ended when it returns. Raises DatabaseAway or psycopg.Error when nothing could be
+        claimed.
         """
         with self._heartbeat.running():
-            taken = self._take(concurrency, patient=False)
-            jobs = self._claim(taken) if taken else []
-            if len(jobs) == 1:
-                self._run(jobs[0])
-            elif jobs:
-                with ThreadPoolExecutor(len(jobs), "job") as pool:
-                    list(pool.map(self._run, jobs))
+            self._rescue()
+            taken = self._slots.take(concurrency)
+            jobs = self._turn((), taken) if taken else ()
+            with Crew[Returned](max(len(jobs), 1)) as crew:
+                self._hand(crew, jobs)
+                self._settle(crew, [])
             return len(jobs)
 
     def drain(self, concurrency: int, seconds: float) -> int:
         """Keep `concurrency` slots full until nothing is due or falls due soon, or `seconds` are spent.
 
-        Returns how many jobs ran; all its threads have ended by then. Never raises for the database's faults: it backs off
-        and goes on, and the next drain finds what is left.
+        Returns how many jobs ran; all is recorded and its threads have ended by then. Never raises for the database's faults: it
+        backs off and goes on, and the next drain finds what is left. What has ended while a turn was made is recorded by
+        the next one, so that nobody waits for company, and many share a commit.
         """
         ends, ran, failures = time.monotonic() + seconds, 0, 0
-        with self._heartbeat.running(), ThreadPoolExecutor(concurrency, "job") as pool:
-            running: set[Future[None]] = set()
+        with self._heartbeat.running(), Crew[Returned](concurrency) as crew:
+            returned: list[Returned] = []
             while not self._stopping.is_set() and time.monotonic() < ends:
                 try:
-                    taken = self._take(concurrency - len(running), patient=not running)
-                    jobs = self._claim(taken) if taken else []
+                    is_idle = not crew.busy and not returned
+                    # A caller that finds no slot waits for one, a second at most: so a wake message stays in hand, and the ones
+                    # behind it in the queue, whose length is what the platform scales by, until this process can do
+                    # something for it.
+                    taken = self._slots.take(concurrency - crew.busy, wait=SLOT_WAIT_SECONDS if is_idle else 0.0)
+                    done, returned = returned, []
+                    jobs = self._turn(done, taken, crew) if taken or done else ()
                     failures = 0
                     ran += len(jobs)
-                    running |= {pool.submit(self._run, job) for job in jobs}
-                    if taken and not running and not self._linger(ends):
+                    self._hand(crew, jobs)
+                    # After the claim, so that nobody who has just written waits for it.
+                    has_rescued = bool(taken) and self._rescue()
+                    if taken and not crew.busy and not has_rescued and not self._linger(ends):
                         break
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
                     self._stopping.wait(min(backoff.reconnect(failures, random.random()), ends - time.monotonic()))
-                if running:
-                    _done, running = wait(running, timeout=RESCUE_EVERY_SECONDS, return_when=FIRST_COMPLETED)
-            wait(running)
+                returned += crew.collect(RESCUE_EVERY_SECONDS)
+            self._settle(crew, returned)
         return ran
 
     def stop(self) -> None:
@@ -109,82 +131,115 @@ class Worker:
             self._stopping.set()
             threading.Thread(target=self._give_back, name="give-back", daemon=True).start()
 
-    def _take(self, size: int, *, patient: bool) -> int:
-        """Take free slots of this process, at most `size`; how many there were.
+    def _turn(self, done: Sequence[Returned], taken: int, crew: Crew[Returned] | None = None) -> Sequence[Job]:
+        """Record what is done, and claim a job for each slot that was taken; each of them holds its slot until `_run` ends.
 
-        A patient caller that finds none waits for one, a second at most: so a wake message stays in hand, and the ones behind
-        it in the queue, whose length is what the platform scales by, until this process can do something for it.
+        What could not be recorded together, the crew records one by one.
         """
-        taken = 0
-        while taken < size and self._slots.acquire(blocking=False):
-            taken += 1
-        if not taken and patient and self._slots.acquire(timeout=SLOT_WAIT_SECONDS):
-            taken = 1
-        return taken
-
-    def _claim(self, taken: int) -> list[Job]:
-        """Claim a job for each slot that was taken; each of them holds its slot until `_run` ends."""
-        jobs: list[Job] = []
+        jobs: Sequence[Job] = ()
+        finished: Mapping[UUID, bool] = {}
         try:
-            self._rescue()
             with self._database.connection() as connection:
-                jobs = store.claim(connection, taken, list(self._types), self._limits.lease_seconds)
+                turn = store.turn(
+                    connection, [item.job for item in done], taken, self._names, self._limits.lease_seconds
+                )
+            finished, jobs = turn.finished, turn.claimed
+            self._patience.answered()
+        except (DatabaseAway, psycopg.Error):
+            self._patience.failed()
+            raise
         finally:
-            for _ in range(taken - len(jobs)):
-                self._slots.release()
-        for job in jobs:
-            self._heartbeat.hold(job)
+            self._slots.release(taken - len(jobs))
+            for job in jobs:
+                self._heartbeat.hold(job)
+            self._after(done, finished, crew)
+        if jobs:
+            self._checkpoint(Boundary.CLAIMED)
         return jobs
 
-    def _run(self, job: Job) -> None:
+    def _after(self, done: Sequence[Returned], finished: Mapping[UUID, bool], crew: Crew[Returned] | None) -> None:
+        if finished:
+            self._checkpoint(Boundary.COMPLETED)
+        for item in done:
+            if item.job.lease_token in finished:
+                self._heartbeat.release(item.job)
+                self._outcomes.recorded(item, has_follow_up=finished[item.job.lease_token])
+        if crew is not None and len(finished) < len(done):
+            crew.hand(partial(self._record, item) for item in done if item.job.lease_token not in finished)
+
+    def _hand(self, crew: Crew[Returned], jobs: Sequence[Job]) -> None:
+        crew.hand(partial(self._run, job) for job in jobs)
+
+    def _settle(self, crew: Crew[Returned], returned: list[Returned]) -> None:
+        """Take no more; wait for what runs, and record all of it."""
+        while crew.busy or returned:
+            returned += crew.collect(0.0 if returned else RESCUE_EVERY_SECONDS)
+            done, returned = returned, []
+            if done:
+                # What this cannot record, the crew insists on.
+                with contextlib.suppress(DatabaseAway, psycopg.Error):
+                    self._turn(done, 0, crew)
+
+    def _run(self, job: Job) -> Returned | None:
+        """Run a job and free its slot. One that is only to be marked as done comes back; its lease is kept until it is."""
         began = time.monotonic()
         with self._running_lock:
             self._running[job.lease_token] = job
+        returned: Returned | None = None
         try:
-            self._outcomes.run(job)
+            returned = self._outcomes.run(job)
         finally:
-            self._heartbeat.release(job)
+            if returned is None:
+                self._heartbeat.release(job)
             with self._running_lock:
                 self._running.pop(job.lease_token, None)
             self._slots.release()
             took = round((time.monotonic() - began) * 1000)
             if took > self._limits.slow_job_threshold_ms:
                 telemetry.warning("slow_job", job_id=job.id, type=job.type, attempt=job.attempts, duration_ms=took)
+        return returned
+
+    def _record(self, returned: Returned) -> None:
+        try:
+            self._outcomes.record(returned)
+        finally:
+            self._heartbeat.release(returned.job)
 
     def _linger(self, ends: float) -> bool:
         """Wait for what falls due soon; False when nothing does."""
         with self._database.connection() as connection:
-            due = store.next_due(connection, list(self._types))
+            due = store.next_due(connection, self._names)
         if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
-            return False
-        # An overdue job that was not claimed is locked by somebody or waits for a free slot: not ours to spin for.
-        if due < -0.05:
             return False
         self._stopping.wait(max(due, 0.001))
         return True
 
-    def _rescue(self) -> None:
-        """Take care of expired leases, at most once a second in this process."""
-        now = time.monotonic()
-        if now - self._rescued_at < min(RESCUE_EVERY_SECONDS, self._limits.lease_seconds / 2):
-            return
-        self._rescued_at = now
-        with self._database.connection() as connection:
-            rescued = store.rescue(connection)
-            poisoned = store.poisoned(connection, list(self._types))
-            overaged = [
-                job
-                for job_type in self._types.values()
-                for job in store.claim_overaged(
-                    connection, job_type.name, job_type.policy.age_limit, self._limits.lease_seconds
-                )
-            ]
+    def _rescue(self) -> bool:
+        """Take care of expired leases, at most once a second in this process; whether something may be due by that."""
+        try:
+            if not self._patience.is_over(self._database):
+                return False
+            with self._database.connection() as connection:
+                rescued = store.rescue(connection)
+                poisoned = store.poisoned(connection, self._names)
+                overaged = [
+                    job
+                    for name in store.resting(connection, self._names)
+                    for job in store.claim_overaged(
+                        connection, name, self._types[name].policy.age_limit, self._limits.lease_seconds
+                    )
+                ]
+        except (DatabaseAway, psycopg.Error):
+            self._patience.failed()
+            raise
         if rescued:
             telemetry.warning("jobs_rescued", count=rescued)
         for job in poisoned:
             self._outcomes.bury_poisoned(job)
         for job in overaged:
             self._outcomes.bury_overaged(job)
+        self._tick()
+        return bool(rescued or poisoned or overaged)
 
     def _give_back(self) -> None:
         deadline = time.monotonic() + GIVE_BACK_AFTER_SECONDS

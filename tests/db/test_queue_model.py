@@ -1,0 +1,600 @@
+"""The queue against a small model of it: whatever is done in whatever order, on several connections, rows and model agree.
+
+MODEL_EXAMPLES=2000 in the environment tries as many stories, drawn anew each time; without it, a few that are always the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from psycopg.rows import dict_row
+
+from shared.conversation import inbound, thread
+from shared.db.pool import Conn, Database
+from shared.errors import Failure, FailureKind, LeaseLost
+from shared.jobs.autoreply import COVER_BURIED
+from shared.queue import replay, store
+from shared.queue.job import Complete, Job, JobType, Lease, Write
+from shared.queue.outcome import Outcomes
+from tests.db.queue_model import AUTOREPLY, LEASE_SECONDS, Model, ModelJob
+from tests.fakes.lent import Lent
+
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "0"))
+SETTINGS = settings(
+    max_examples=EXAMPLES or 50,
+    stateful_step_count=50 if EXAMPLES else 40,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+CONNECTIONS = 3
+REST_SECONDS = 70.0
+AGE_LIMIT = 200.0
+FLAKY = Failure(FailureKind.TRANSIENT, "flaky", "the other side is tired")
+REFUSED = Failure(FailureKind.PERMANENT, "refused", "never")
+WAITING = Failure(FailureKind.TRANSIENT, "waiting", "not yet")
+
+JUMP = """
+    UPDATE ai_jobs SET next_run_at = next_run_at - by, lease_until = lease_until - by, run_started_at = run_started_at - by,
+        claimed_at = claimed_at - by, created_at = created_at - by, updated_at = updated_at - by
+    FROM make_interval(secs => %(by)s) AS by
+"""
+JUMP_TYPES = "UPDATE job_types SET resting_until = resting_until - make_interval(secs => %(by)s)"
+JOBS = """
+    SELECT j.id, j.type, c.address, j.status, j.attempts, j.max_attempts, j.claims, j.run, j.lease_token AS token, j.rerun,
+        j.has_crashed, j.error_class, j.closed_reason, j.next_run_at > now() AS waits,
+        coalesce(j.lease_until < now(), false) AS is_expired,
+        rank() OVER (PARTITION BY j.type, j.status ORDER BY j.next_run_at, j.seq) AS place
+    FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id ORDER BY j.seq
+"""
+COLUMNS = (
+    "id", "type", "address", "status", "attempts", "max_attempts", "claims", "run", "token", "rerun", "has_crashed",
+    "error_class", "closed_reason",
+)  # fmt: skip
+ATTEMPTS = "SELECT job_id, run, claim, outcome FROM job_attempts ORDER BY run, claim"
+INBOUND = "SELECT provider_sid, answered_by, prompted_by FROM messages WHERE NOT from_self ORDER BY seq"
+REPLIES = "SELECT reply_id, status FROM messages WHERE from_self"
+SAVE_DRAFT = """
+    INSERT INTO messages (conversation_id, from_self, source, purpose, body, status, reply_id, part, parts)
+    VALUES (%(conversation_id)s, true, 'ai', 'answer', '200 uur. [1]', 'draft', %(id)s, 1, 1)
+"""
+COVER = "UPDATE messages SET answered_by = %(id)s WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
+GIVE_UP = "UPDATE messages SET status = 'failed' WHERE reply_id = %(id)s AND status = 'draft'"
+TO_SENDING = """
+    UPDATE messages SET status = 'sending', send_attempt = send_attempt + 1, send_started_at = now()
+    WHERE reply_id = %(id)s AND status IN ('draft', 'failed')
+"""
+TO_SENT = "UPDATE messages SET status = 'sent' WHERE reply_id = %(id)s AND status = 'sending'"
+SET_TRIES = "UPDATE ai_jobs SET max_attempts = %(tries)s WHERE id = %(id)s"
+CONFIGURE = "UPDATE job_types SET paused = %(paused)s, max_running = %(most)s WHERE type = %(type)s"
+CLEAN = (
+    "DELETE FROM message_events", "DELETE FROM messages", "DELETE FROM ai_jobs", "DELETE FROM conversations",
+    "DELETE FROM job_types WHERE type LIKE 'model\\_%'",
+    "UPDATE job_types SET paused = false, max_running = NULL, failures_in_row = 0, resting_until = NULL, resting_reason = NULL",
+)  # fmt: skip
+
+# What a row may become, in one step of ours, beside staying as it is.
+LEGAL = {
+    "pending": {"processing", "closed"},
+    "processing": {"pending", "done", "failed"},
+    "failed": {"pending", "closed"},
+    "done": set(),
+    "closed": set(),
+}
+
+numbers = itertools.count(1)
+which = st.integers(min_value=0, max_value=2**16)
+connections = st.integers(min_value=0, max_value=CONNECTIONS - 1)
+seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0])
+kinds = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+
+
+def on_bury(job: Job, failure: Failure) -> Sequence[Write]:
+    """What an autoreply's burial leaves behind, without the apology."""
+    if job.type != AUTOREPLY:
+        return ()
+    covers = Write(COVER_BURIED, {"job_id": job.id, "conversation_id": job.conversation_id})
+    return (covers, Write(GIVE_UP, {"id": job.id}))
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Operations of the store and of people, each on one of several connections; workers keep their tokens for ever."""
+
+    def __init__(self, lent: Sequence[Conn]) -> None:
+        super().__init__()
+        self.number = next(numbers)
+        self.lent = lent
+        self.types = [f"model_{self.number}_a", f"model_{self.number}_b", AUTOREPLY]
+        self.model = Model(self.types)
+        self.claims: list[Job] = []  # ever made, the newest last
+        self.poisoned: list[Job] = []  # seen by a rescuer, and perhaps settled by another since
+        self.seen: dict[UUID, str] = {}
+        self.agreed_at = 0
+        for connection in lent:
+            connection.execute(
+                "SELECT setseed(0.5)"
+            )  # the claim draws between types: a story told again must be the same
+        for job_type in self.types[:2]:
+            lent[0].execute("INSERT INTO job_types (type) VALUES (%(type)s)", {"type": job_type})
+
+    # What comes in
+
+    @rule(on=connections, kind=st.integers(0, 1), delay=seconds, tries=st.sampled_from([2, 1, 3]))
+    def enqueue(self, on: int, kind: int, delay: float, tries: int) -> None:
+        self.begin()
+        job_id = store.enqueue(self.lent[on], {"type": self.types[kind]}, delay_seconds=delay)
+        self.lent[on].execute(SET_TRIES, {"id": job_id, "tries": tries})
+        self.model.enqueue(self.types[kind], delay, job_id=job_id, tries=tries)
+
+    @rule(on=connections, place=st.integers(0, 1), settle=st.sampled_from([0.0, 45.0]))
+    def message(self, on: int, place: int, settle: float) -> None:
+        self.begin()
+        self.says(self.lent[on], f"SM-{self.number}-{len(self.model.messages)}", place, settle)
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.model.messages)
+    def message_again(self, on: int, index: int) -> None:
+        self.begin()
+        known = self.model.messages[index % len(self.model.messages)]
+        self.says(self.lent[on], known.sid, int(known.address[-1]), 0.0)
+
+    @rule(place=st.integers(0, 1), size=st.integers(1, 3))
+    def claim_while_a_message_comes_in(self, place: int, size: int) -> None:
+        """The job that it joins, or makes, is passed by: it is locked, or not there yet, until the message is."""
+        self.begin()
+        joined = self.model.active(self.address(place))
+        with self.lent[0].transaction():
+            self.says(self.lent[0], f"SM-{self.number}-{len(self.model.messages)}", place, 0.0)
+            now_active = self.model.active(self.address(place))
+            self.take(self.lent[1], size, self.types, passed_by=[job for job in (joined, now_active) if job])
+
+    # What workers do
+
+    @rule(on=connections, size=st.integers(1, 4), chosen=kinds)
+    def claim(self, on: int, size: int, chosen: tuple[int, ...]) -> None:
+        self.begin()
+        self.take(self.lent[on], size, [self.types[kind] for kind in chosen])
+
+    @rule(on=connections, indexes=st.lists(which, min_size=1, max_size=3), size=st.integers(0, 3))
+    @precondition(lambda self: self.held())
+    def turn(self, on: int, indexes: list[int], size: int) -> None:
+        """Complete together what has nothing to write, one of it perhaps too late, and claim with the same statement."""
+        self.begin()
+        done = {job.lease_token: job for job in map(self.pick_late, indexes[:1] if self.late() else ())}
+        for job in map(self.pick, indexes):
+            holder = self.model.of(job.id)
+            if holder.type != AUTOREPLY or (holder.has_nothing_to_answer and not holder.draft):
+                done[job.lease_token] = job
+        expected = {}
+        for job in done.values():
+            if (current := self.model.holder(job.lease_token)) is not None:
+                expected[job.lease_token] = current.rerun
+                self.model.completed(current)
+        self.take(self.lent[on], size, self.types, done=list(done.values()), finished=expected)
+
+    @rule(on=connections, indexes=st.lists(which, min_size=1, max_size=3))
+    @precondition(lambda self: self.claims)
+    def renew(self, on: int, indexes: list[int]) -> None:
+        self.begin()
+        held = {job.id: job.lease_token for job in (self.claims[-1 - index % len(self.claims)] for index in indexes)}
+        still = [job for token in held.values() if (job := self.model.holder(token))]
+        assert store.renew(self.lent[on], held, LEASE_SECONDS) == len(still)
+        for job in still:
+            self.model.renewed(job)
+
+    @rule(on=connections, index=which, saves=st.booleans())
+    @precondition(lambda self: any(job.type == AUTOREPLY for job in self.claims))
+    def read(self, on: int, index: int, saves: bool) -> None:
+        """Read what is open, and save a draft or leave it there; a job that has its draft does not read."""
+        self.begin()
+        found = [job for job in self.claims if job.type == AUTOREPLY]
+        job = found[-1 - index % len(found)]
+        holder = self.model.holder(job.lease_token)
+        if holder is None:
+            self.refused(lambda: self.draft(self.lent[on], job, saves=saves))
+        elif not holder.draft:
+            self.draft(self.lent[on], job, saves=saves)
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.held())
+    def complete(self, on: int, index: int) -> None:
+        self.begin()
+        self.do_complete(self.lent[on], self.pick(index))
+
+    @rule(on=connections, index=which, seconds=st.sampled_from([10.0, 20.0, 100.0]))
+    @precondition(lambda self: self.held())
+    def fail(self, on: int, index: int, seconds: float) -> None:
+        """A transient failure: another try after a wait, or none if it was the last."""
+        self.begin()
+        job = self.pick(index)
+        holder = self.model.holder(job.lease_token)
+        if holder and holder.attempts >= holder.max_attempts:
+            self.do_bury(self.lent[on], job)
+            return
+        with self.lent[on].transaction():
+            store.requeue_with_backoff(self.lent[on], job, FLAKY, seconds)
+        assert holder
+        self.model.put_back(holder, "retry", seconds, error_class="flaky", given_back=False)
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.held())
+    def bury(self, on: int, index: int) -> None:
+        self.begin()
+        self.do_bury(self.lent[on], self.pick(index))
+
+    @rule(on=connections, index=which, outcome=st.sampled_from(["snoozed", "continued", "returned"]), seconds=seconds)
+    @precondition(lambda self: self.held())
+    def put_back(self, on: int, index: int, outcome: str, seconds: float) -> None:
+        """Without using an attempt: it waits, it goes on with its next step, or its worker stops."""
+        self.begin()
+        job = self.pick(index)
+        holder = self.model.of(job.id)
+        match outcome:
+            case "snoozed":
+                store.snooze(self.lent[on], job, WAITING, seconds)
+                self.model.put_back(holder, outcome, seconds, error_class="waiting")
+            case "continued":
+                with self.lent[on].transaction():
+                    store.continue_job(self.lent[on], job, ())
+                self.model.put_back(holder, outcome)
+            case _:
+                store.give_back(self.lent[on], job)
+                self.model.put_back(holder, outcome)
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.late())
+    def come_back_late(self, on: int, index: int) -> None:
+        """A worker that was frozen, or whose job was taken care of, wakes up and writes: nothing happens."""
+        self.begin()
+        self.write_late(self.lent[on], self.pick_late(index))
+
+    @rule(on=connections, chosen=kinds)
+    @precondition(lambda self: self.held())
+    def take_over(self, on: int, chosen: tuple[int, ...]) -> None:
+        """All workers freeze; what they had is rescued and claimed by others. Then they wake up."""
+        self.begin()
+        self.pass_time(150.0)
+        assert store.rescue(self.lent[on]) == len(self.model.rescued())
+        self.rows_and_model_agree()
+        others = self.take(self.lent[on], 4, [self.types[kind] for kind in chosen])
+        for late in [job for job in self.late() if any(job.id == other.id for other in others)]:
+            self.write_late(self.lent[(on + 1) % CONNECTIONS], late)
+
+    # What rescuers do
+
+    @rule(on=connections)
+    def rescue(self, on: int) -> None:
+        self.begin()
+        assert store.rescue(self.lent[on]) == len(self.model.rescued())
+
+    @rule(on=connections, wakes=st.booleans())
+    @precondition(lambda self: self.model.expired())
+    def look_for_poison(self, on: int, wakes: bool) -> None:
+        """A worker that wakes up and renews its lease after the look keeps its job."""
+        self.begin()
+        found = store.poisoned(self.lent[on], self.types)
+        assert {job.id for job in found} == {j.id for j in self.model.expired() if j.attempts >= j.max_attempts}
+        self.poisoned += found
+        if wakes and found:
+            assert store.renew(self.lent[on], {j.id: j.lease_token for j in found}, LEASE_SECONDS) == len(found)
+            for job in found:
+                self.model.renewed(self.model.of(job.id))
+                self.do_bury_poisoned(self.lent[on], job)
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.poisoned)
+    def bury_poisoned(self, on: int, index: int) -> None:
+        """What was seen may have moved on: another rescuer buried it, or its worker renewed or finished it after all."""
+        self.begin()
+        self.do_bury_poisoned(self.lent[on], self.poisoned[-1 - index % len(self.poisoned)])
+
+    @rule(on=connections, kind=st.integers(0, 2))
+    def rest(self, on: int, kind: int) -> None:
+        """The model is away: the type gives one job at a time, to see whether it is back."""
+        self.begin()
+        assert store.note_failure(self.lent[on], self.types[kind], "away", limit=1, rest_seconds=REST_SECONDS)
+        self.model.rests(self.types[kind], REST_SECONDS)
+
+    @rule(on=connections, kind=st.integers(0, 2), crashes=st.booleans())
+    def bury_overaged(self, on: int, kind: int, crashes: bool) -> None:
+        self.begin()
+        overaged = self.model.overaged(self.types[kind], AGE_LIMIT)
+        found = store.claim_overaged(self.lent[on], self.types[kind], AGE_LIMIT, LEASE_SECONDS)
+        assert {job.id for job in found} == {job.id for job in overaged}
+        for job in found:
+            self.model.claimed(self.model.of(job.id), job.lease_token, is_attempt=False)
+        self.rows_and_model_agree()
+        for job in found if not crashes else ():
+            self.do_bury(self.lent[on], job)
+
+    @rule(seconds=st.sampled_from([60.0, 150.0, 1500.0]))
+    def jump(self, seconds: float) -> None:
+        self.begin()
+        self.pass_time(seconds)
+
+    # What people do
+
+    @rule(on=connections, index=which)
+    @precondition(lambda self: self.model.jobs)
+    def restart(self, on: int, index: int) -> None:
+        self.begin()
+        job = self.any_job(index, lambda job: job.is_dead)
+        assert job.id is not None
+        assert replay.restart(self.lent[on], [job.id], who="anna") == {job.id: self.model.restarted(job)}
+
+    @rule(on=connections, index=which, closes=st.booleans())
+    @precondition(lambda self: self.model.jobs)
+    def put_aside(self, on: int, index: int, closes: bool) -> None:
+        """Close a dead letter, or cancel what waits."""
+        self.begin()
+        job = self.any_job(index, lambda job: job.is_dead if closes else job.status == "pending")
+        assert job.id is not None
+        if closes:
+            assert replay.close(self.lent[on], [job.id], who="anna", reason="x") == {
+                job.id: self.model.closed(job, "x")
+            }
+        else:
+            assert replay.cancel(self.lent[on], [job.id], who="anna") == {job.id: self.model.cancelled(job)}
+
+    @rule(kind=st.integers(0, 2), paused=st.booleans(), most=st.sampled_from([None, 1, 2]))
+    def configure(self, kind: int, paused: bool, most: int | None) -> None:
+        """An operator pauses a type, or limits it over all instances."""
+        self.begin()
+        settings = self.model.types[self.types[kind]]
+        settings.paused, settings.max_running = paused, most
+        self.lent[0].execute(CONFIGURE, {"type": self.types[kind], "paused": paused, "most": most})
+
+    # What must hold
+
+    @invariant()
+    def rows_and_model_agree(self) -> None:
+        rows = self.bind()
+        places: dict[tuple[str, str], list[ModelJob]] = defaultdict(list)
+        for job in self.model.jobs:
+            places[job.type, job.status].append(job)
+        for jobs in places.values():
+            jobs.sort(key=lambda job: job.place)
+        for row, job in zip(rows, self.model.jobs, strict=True):
+            assert {name: row[name] for name in COLUMNS} == {name: getattr(job, name) for name in COLUMNS}
+            assert row["is_expired"] == (job in self.model.expired())
+            if job.status == "pending":
+                assert row["waits"] == (job.due > self.model.moment)
+                assert row["place"] == places[job.type, job.status].index(job) + 1
+            self.moved(row["id"], "closed" if row["closed_reason"] else row["status"])
+            assert 0 <= job.attempts <= job.max_attempts
+        attempts: dict[UUID, list[tuple[Any, ...]]] = defaultdict(list)
+        for job_id, *attempt in self.lent[1].execute(ATTEMPTS):
+            attempts[job_id].append(tuple(attempt))
+        assert attempts == {job.id: job.history for job in self.model.jobs if job.history}
+        assert self.lent[2].execute(INBOUND).fetchall() == [
+            (m.sid, m.answered_by and m.answered_by.id, m.prompted_by and m.prompted_by.id) for m in self.model.messages
+        ]
+        assert dict(self.lent[2].execute(REPLIES)) == {job.id: job.draft for job in self.model.jobs if job.draft}
+        self.agreed_at = self.model.step
+
+    @invariant()
+    def no_message_is_left(self) -> None:
+        """Each is covered by a job that answers it or a dead letter that shows it, or an active job will read it."""
+        for message in self.model.messages:
+            if message.answered_by is None:
+                active = self.model.active(message.address)
+                assert active is not None
+                assert active.rerun or not active.draft, "nobody will read it"
+        for place in (0, 1):
+            active_ones = [j for j in self.model.jobs if j.address == self.address(place) and j.is_active]
+            assert len(active_ones) <= 1
+
+    def teardown(self) -> None:
+        """The story ends well: everything that is left is done, and every message was answered, or is a dead letter's."""
+        try:
+            if self.agreed_at == self.model.step:
+                self.finish_everything()
+        finally:
+            with self.lent[0].transaction():
+                self.lent[0].execute("SET LOCAL session_replication_role = replica")
+                for statement in ("DELETE FROM job_attempts", *CLEAN):
+                    self.lent[0].execute(statement.encode())
+
+    def finish_everything(self) -> None:
+        for kind in range(3):
+            self.configure(kind, paused=False, most=None)
+        for _ in range(20):
+            self.begin()
+            self.pass_time(1500.0)
+            store.rescue(self.lent[0])
+            self.model.rescued()
+            for job in store.poisoned(self.lent[0], self.types):
+                self.do_bury_poisoned(self.lent[0], job)
+            self.rows_and_model_agree()
+            taken = self.take(self.lent[0], 50, self.types)
+            self.rows_and_model_agree()
+            for job in taken:
+                self.begin()
+                self.do_complete(self.lent[0], job)
+            self.rows_and_model_agree()
+            if not any(job.is_active for job in self.model.jobs):
+                break
+        for job_left in self.model.jobs:
+            assert not job_left.is_active
+        for message in self.model.messages:
+            assert message.answered_by is not None
+            assert message.answered_by.status == "failed" or message.answered_by.draft == "sent"
+
+    # How it is done
+
+    def begin(self) -> None:
+        self.model.step += 1
+
+    def bind(self) -> list[dict[str, Any]]:
+        """The rows of all jobs; those that the model has not seen yet are its newest, in their order."""
+        with self.lent[0].cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(JOBS).fetchall()
+        assert len(rows) == len(self.model.jobs)
+        for row, job in zip(rows, self.model.jobs, strict=True):
+            job.id = job.id or row["id"]
+        return rows
+
+    def address(self, place: int) -> str:
+        return f"+3161{self.number:06}{place}"
+
+    def held(self) -> list[Job]:
+        return [job for job in self.claims if self.model.holder(job.lease_token)]
+
+    def late(self) -> list[Job]:
+        return [job for job in self.claims if not self.model.holder(job.lease_token)]
+
+    def pick(self, index: int) -> Job:
+        found = self.held()
+        return found[-1 - index % len(found)]
+
+    def pick_late(self, index: int) -> Job:
+        """Mostly one whose job another worker has now: that is where a late write would do harm."""
+        taken_over = [job for job in self.late() if self.model.of(job.id).status == "processing"] if index % 4 else []
+        found = taken_over or self.late()
+        return found[-1 - index % len(found)]
+
+    def any_job(self, index: int, likely: Callable[[ModelJob], bool]) -> ModelJob:
+        """One to which it can be done, four times out of five."""
+        found = [job for job in self.model.jobs if likely(job)] if index % 5 else []
+        return (found or self.model.jobs)[-1 - index % len(found or self.model.jobs)]
+
+    def says(self, connection: Conn, sid: str, place: int, settle: float) -> None:
+        address = self.address(place)
+        said = inbound.Inbound(sid, address, None, None, "hoeveel verlof heb ik?", [], None, {})
+        stored = inbound.store(Lent(connection), said, settle_seconds=settle, default_language="nl")
+        assert stored.is_new == self.model.inbound(sid, address, settle)
+
+    def take(
+        self,
+        connection: Conn,
+        size: int,
+        types: list[str],
+        *,
+        passed_by: Sequence[ModelJob] = (),
+        done: Sequence[Job] = (),
+        finished: dict[UUID, bool] | None = None,
+    ) -> Sequence[Job]:
+        """Claim, and compare with what may be taken: of each type the first in order, in all as many as there is room for."""
+        turn = store.turn(connection, done, size, types, LEASE_SECONDS)
+        assert turn.finished == (finished or {})
+        self.bind()
+        may = self.model.claimable(types, passed_by) if size else {}
+        found = turn.claimed
+        assert len(found) == min(size, sum(len(jobs) for jobs in may.values()))
+        taken = [self.model.of(job.id) for job in found]
+        assert taken == sorted(taken, key=lambda job: job.place)
+        for job_type, jobs in may.items():
+            mine = [job for job in taken if job.type == job_type]
+            assert mine == jobs[: len(mine)]
+        for job, row in zip(taken, found, strict=True):
+            self.model.claimed(job, row.lease_token)
+            assert (row.attempts, row.claims, row.run) == (job.attempts, job.claims, job.run)
+        self.claims += found
+        return found
+
+    def draft(self, connection: Conn, job: Job, *, saves: bool) -> None:
+        assert job.conversation_id is not None
+        with Lease(Lent(connection), job, LEASE_SECONDS).transaction() as fenced:
+            found = thread.read(fenced, job, job.conversation_id)
+            holder = self.model.of(job.id)
+            expected = self.model.read(holder)
+            assert [message.provider_sid for message in found.open] == [message.sid for message in expected]
+            if saves and expected:
+                key = {"id": job.id, "conversation_id": job.conversation_id}
+                fenced.execute(COVER, key | {"ids": [message.id for message in found.open]})
+                fenced.execute(SAVE_DRAFT, key)
+                self.model.drafted(holder, expected)
+
+    def do_complete(self, connection: Conn, job: Job) -> None:
+        """As an autoreply does: what has no draft reads and makes one first, and with the completion it is sent."""
+        holder = self.model.of(job.id)
+        if job.type == AUTOREPLY and not holder.draft:
+            self.draft(connection, job, saves=True)
+        writes = [Write(TO_SENDING, {"id": job.id}), Write(TO_SENT, {"id": job.id})] if holder.draft else []
+        with connection.transaction():
+            assert store.mark_done(connection, job, writes) is holder.rerun
+        self.model.completed(holder)
+
+    def do_bury(self, connection: Conn, job: Job) -> None:
+        holder = self.model.of(job.id)
+        with connection.transaction():
+            assert store.mark_failed(connection, job, REFUSED, on_bury(job, REFUSED)) is holder.rerun
+        self.model.buried(holder, "refused")
+
+    def do_bury_poisoned(self, connection: Conn, job: Job) -> None:
+        types = {name: JobType(name, lambda job, lease: Complete(), on_bury=on_bury) for name in self.types}
+        outcomes = Outcomes(Lent(connection), types, lambda seconds: None, LEASE_SECONDS, threading.Event())
+        holder = self.model.holder(job.lease_token)
+        outcomes.bury_poisoned(job)
+        if holder in self.model.expired():
+            assert holder is not None
+            self.model.buried(holder, "poison", "crashed")
+
+    def refused(self, move: Callable[[], object], connection: Conn | None = None) -> None:
+        begun = connection.transaction() if connection else contextlib.nullcontext()
+        with pytest.raises(LeaseLost), begun:
+            move()
+
+    def write_late(self, connection: Conn, job: Job) -> None:
+        """Everything that a worker can write, by one that no longer has the job."""
+        write = Write("UPDATE ai_jobs SET max_attempts = 99 WHERE id = %(id)s", {"id": job.id})
+        moves: list[Callable[[], object]] = [
+            lambda: store.mark_done(connection, job),
+            lambda: store.mark_done(connection, job, [write]),
+            lambda: store.mark_failed(connection, job, REFUSED, on_bury(job, REFUSED)),
+            lambda: store.requeue_with_backoff(connection, job, FLAKY, 1),
+            lambda: store.continue_job(connection, job, [write]),
+            lambda: store.give_back(connection, job),
+            lambda: Lease(Lent(connection), job, LEASE_SECONDS).insist(write),
+        ]
+        for move in moves:
+            self.refused(move, connection)
+        assert store.renew(connection, {job.id: job.lease_token}, LEASE_SECONDS) == 0
+        assert store.turn(connection, [job], 0, self.types, LEASE_SECONDS).finished == {}
+        self.do_bury_poisoned(connection, job)
+
+    def pass_time(self, seconds: float) -> None:
+        with self.lent[0].transaction():
+            self.lent[0].execute("SET LOCAL session_replication_role = replica")
+            self.lent[0].execute(JUMP, {"by": seconds})
+            self.lent[0].execute(JUMP_TYPES, {"by": seconds})
+        self.model.now += seconds
+
+    def moved(self, job_id: UUID, state: str) -> None:
+        before = self.seen.get(job_id, state)
+        assert state == before or state in LEGAL[before], f"{before} → {state}"
+        self.seen[job_id] = state
+
+
+@pytest.fixture
+def lent(database: Database) -> Iterator[list[Conn]]:
+    found = [database.dedicated() for _ in range(CONNECTIONS)]
+    yield found
+    for connection in found:
+        connection.close()
+
+
+@pytest.mark.timeout(0 if EXAMPLES else 120)
+def test_whatever_is_done_rows_and_model_agree(lent: list[Conn], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="antwoord")  # a story that fails is long enough
+    run_state_machine_as_test(partial(QueueMachine, lent), settings=SETTINGS)  # type: ignore[arg-type]
