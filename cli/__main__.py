@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "migrate": ("cli.migrate:command", "Bring the database to the newest version."),
     "bench": ("cli.bench:command", "Measure the figures."),
     "jobs": ("cli.jobs:app", "Look at the queue, run again what failed: list, show, retry, cancel."),
+    "dlq": ("cli.dlq:app", "What failed for good: list, replay at a rate, replays, stop, resume, close."),
     "docs": ("cli.docs:app", "The documents that answers come from: add, list, search, remove."),
     "people": ("cli.people:app", "The people who may ask: import, list."),
     "conversations": ("cli.conversations:app", "Look at conversations: list, show."),

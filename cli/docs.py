@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from cli.environment import connection, database, person
+from cli.environment import connection, database, person, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, plain, table
 from shared.conversation.language import detect
 from shared.errors import UserError
@@ -37,6 +37,7 @@ def add(
     documents = [_read(path, _language(language), collection) for path in paths]  # all, before any is stored
     with connection() as opened:
         added = [ingest.add_document(opened, document) for document in documents]
+        wake_workers(sum(what.outcome != "unchanged" for what in added))
         if wait:
             _wait(output, {document.id for document in added})
         states = {row.id: row for row in ingest.list_documents(opened)}

@@ -6,17 +6,19 @@ import contextlib
 import getpass
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from local.functions.config import fill_from_local_settings
 from shared.app import open_database
+from shared.clients.wake import StorageWake, open_wake
 from shared.db.pool import Conn, Database
 from shared.settings import Settings, load
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("ANTWOORD_FOLDER") or ROOT / ".antwoord")  # the database of `up`, and what it runs with
 RUNNING = FOLDER / "running.json"  # what `up` runs with, while it runs
+WAKE_SECONDS = 10.0  # that a command waits at its end for its hints to be sent: the library takes a while to load
 
 
 def environment() -> dict[str, str]:
@@ -82,3 +84,22 @@ def connection(needs: Collection[str] = ()) -> Iterator[Conn]:
     """A connection to the application's database."""
     with database(*needs) as (_, pool), pool.connection() as opened:
         yield opened
+
+
+@contextlib.contextmanager
+def waking() -> Iterator[Callable[[float], None]]:
+    """A way to tell the workers that a job is due in so many seconds; best effort, and nothing without a storage queue."""
+    wake = open_wake(settings("database_url"))
+    try:
+        yield wake.wake
+    finally:
+        if isinstance(wake, StorageWake):
+            wake.close(WAKE_SECONDS)
+
+
+def wake_workers(count: int = 1) -> None:
+    """So many jobs are due now."""
+    if count:
+        with waking() as wake:
+            for _ in range(count):
+                wake(0.0)

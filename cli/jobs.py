@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from cli.environment import connection, person
+from cli.environment import connection, person, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, table
 from shared.queue import listing, replay
 from shared.queue.listing import AttemptRow, JobRow
@@ -77,6 +77,7 @@ def retry(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_js
     """Run failed jobs again, now: the same rows, their history kept. What may have been sent is not sent blindly."""
     with connection() as opened:
         became = replay.restart(opened, job_ids, who=person())
+    wake_workers(sum(what in ("restarted", "joined") for what in became.values()))
     _tell(became, RETRIED, {"restarted", "joined"}, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from cli.environment import connection, person
+from cli.environment import connection, person, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, plain, table
 from shared.errors import UserError
 from shared.knowledge import people
@@ -40,6 +40,7 @@ def import_(
     output.note(_described(found))
     with connection() as opened:
         import_id = people.start_import(opened, found, who=person(), dry_run=dry_run)
+    wake_workers()
     ended = _wait(output, import_id) if wait else None
     if ended is None:
         data = {"import": {"id": import_id, "state": "waiting", "rows_total": found.rows_total}}

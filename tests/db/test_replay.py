@@ -120,11 +120,11 @@ def test_only_what_failed_can_be_restarted(world: World) -> None:
 def test_what_may_have_arrived_is_left_out_and_counted(world: World) -> None:
     world.line.before = raising(TimeoutError(), times=1)
     world.says(ADDRESS, "hoeveel verlof heb ik?")
-    run_all(world)
+    world.settle_doubts(rounds=30)
     (dead,) = dies(world, "vraag twee?", address=OTHER)
     world.line.before = raising(TimeoutError(), times=1)
     world.says(OTHER, "stop")  # its confirmation is held too
-    run_all(world)
+    world.settle_doubts(rounds=30)
     assert world.value("SELECT count(*) FROM messages WHERE status = 'held'") == 2
     assert restart_matching(world) == Counts(restarted=1, left_out=2)
     assert world.rows("SELECT id FROM ai_jobs WHERE status = 'pending'") == [(dead,)]
