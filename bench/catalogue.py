@@ -15,7 +15,10 @@ BENCHES: Mapping[str, str] = {
     "start": "process start to the first 200",
     "claimed": "from a message to its job being claimed, with and without wake",
     "answered": "from a message to its answer being accepted, with a model of 1.5 s",
-    "drain": "draining jobs that do nothing",
+    "queue": "our queue beside procrastinate, pgqueuer, graphile-worker and pg-boss",
+    "claim": "one claim beside a million other rows, and its plan",
+    "soak": "two million jobs through the table, and a transaction left open elsewhere",
+    "replay": "replaying 50,000 dead letters at a rate, and what live jobs notice of it",
     "console": "the console's pages with 100,000 jobs and 2,000 conversations",
 }
 

@@ -46,6 +46,10 @@ class Goal:
         """Whether a value keeps the limit; the limit itself does."""
         return value >= self.limit if self.at_least else value <= self.limit
 
+    def missed_by(self, value: float) -> float:
+        """By which share of the limit a value misses it; 0 when it does not."""
+        return 0.0 if self.is_met(value) or not self.limit else abs(value - self.limit) / abs(self.limit)
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -64,8 +68,18 @@ class Figure:
         """Whether the goal is met; None without a goal."""
         if self.goal is None:
             return None
-        judged = self.value if self.goal.on == "value" else self.ratio
+        judged = self._judged
         return judged is not None and self.goal.is_met(judged.middle)
+
+    @property
+    def missed_by(self) -> float | None:
+        """By which share of its limit the goal is missed; None when it is met, or there is none, or nothing to judge it by."""
+        judged = self._judged
+        return None if self.goal is None or judged is None or self.met else self.goal.missed_by(judged.middle)
+
+    @property
+    def _judged(self) -> Spread | None:
+        return self.value if self.goal is None or self.goal.on == "value" else self.ratio
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -90,7 +104,7 @@ def row(figure: Figure) -> tuple[str, ...]:
         show(figure.baseline, figure.unit) if figure.baseline else "",
         show(figure.ratio, "×") if figure.ratio else "",
         _goal(figure),
-        {True: "yes", False: "NO", None: ""}[figure.met],
+        _met(figure),
     )
 
 
@@ -111,6 +125,7 @@ def as_json(figure: Figure) -> dict[str, Any]:
         "ratio": _spread_json(figure.ratio),
         "goal": _goal(figure) or None,
         "met": figure.met,
+        "missed_by": figure.missed_by,
     }
 
 
@@ -123,6 +138,15 @@ def _goal(figure: Figure) -> str:
         return ""
     unit = figure.unit if figure.goal.on == "value" else "×"
     return f"{'≥' if figure.goal.at_least else '≤'} {_number(figure.goal.limit)} {unit}"
+
+
+def _met(figure: Figure) -> str:
+    if figure.met is None:
+        return ""
+    if figure.met:
+        return "yes"
+    missed = figure.missed_by
+    return "NO" if not missed else f"NO, by {_number(missed * 100)} %"
 
 
 def _number(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from bench.catalogue import BENCHES
 from bench.figures import COLUMNS, Figure, Goal, Spread, as_json, percentile, ratios, row, show
 from bench.load import INBOUND, webhook
+from bench.peer_environments import install
 from cli.__main__ import main
 from cli.output import Status
 from local.standins.twilio import AUTH_TOKEN
@@ -104,7 +106,7 @@ def test_the_table_has_a_cell_under_each_column() -> None:
         "goal": "≥ 0.9 ×",
         "met": "yes",
     }
-    assert row(SLOW) == ("claimed", "p50", "21 ms (15–30)", "", "", "≤ 20 ms", "NO")
+    assert row(SLOW) == ("claimed", "p50", "21 ms (15–30)", "", "", "≤ 20 ms", "NO, by 5 %")
 
 
 def test_scripts_get_the_numbers() -> None:
@@ -117,6 +119,7 @@ def test_scripts_get_the_numbers() -> None:
         "ratio": None,
         "goal": "≤ 20 ms",
         "met": False,
+        "missed_by": pytest.approx(0.05),
     }
 
 
@@ -134,6 +137,34 @@ def test_an_unknown_figure_is_a_usage_error_that_names_the_known_ones(capsys: py
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == f"There is no figure called 'speed': choose from {', '.join(BENCHES)}.\n"
+
+
+def test_a_missed_goal_says_by_how_much() -> None:
+    assert Goal(0.9, at_least=True).missed_by(0.45) == pytest.approx(0.5)
+    assert Goal(20.0).missed_by(30.0) == pytest.approx(0.5)
+    assert Goal(20.0).missed_by(20.0) == 0.0
+    assert SLOW.missed_by == pytest.approx(0.05)
+    assert RATIO.missed_by is None
+
+
+def test_what_cannot_be_installed_is_told_in_a_sentence(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = tmp_path / "peers"
+    fails = [sys.executable, "-c", "import sys; sys.exit('no such package')"]
+    assert not install(folder, [fails], said.append, "The peers")
+    assert said[-1] == "The peers are not measured: they could not be installed (no such package)."
+    assert not folder.exists()
+    assert not install(folder, [["a-program-that-nobody-has"]], said.append, "The peers")
+    assert "a-program-that-nobody-has" in said[-1]
+
+
+def test_what_is_installed_is_not_installed_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    step = [sys.executable, "-c", "open('steps', 'a').write('x')"]
+    for _ in range(2):
+        assert install(tmp_path / "peers", [step], said.append, "The peers")
+    assert (tmp_path / "peers" / "steps").read_text() == "x"
+    assert len(said) == 1
 
 
 def test_the_load_is_signed_as_twilio_signs() -> None:
