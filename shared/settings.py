@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from shared.errors import SettingsError
 
@@ -18,6 +19,8 @@ EMBEDDING_DIMENSIONS = 1536  # the width of chunks.embedding, fixed by migration
 SECONDS_OF_SETTLING_AT_MOST = 6.0
 
 Parser = Callable[[str], Any]
+
+_INSIDE = re.compile(r"://[^/\s:@]*:([^\s@]+)@|(?:password=|AccountKey=|SharedAccessSignature=)([^\s;&]+)")
 
 
 def _text(value: str) -> str:
@@ -130,7 +133,7 @@ class Settings:
         _number(0, SECONDS_OF_SETTLING_AT_MOST), "how long to wait for the rest of a burst", 1.5
     )
     reconcile_window_seconds: float = _setting(
-        _number(20, 3600), "how long after a send the last look at Twilio must be before it is sent again", 120.0
+        _number(1, 3600), "how long after a send the last look at Twilio must be before it is sent again", 120.0
     )
     ambiguous_send: Literal["resend", "hold"] = _setting(
         _word("resend", "hold"), "what follows when looking finds nothing: send again, or hold for a person", "resend"
@@ -182,6 +185,13 @@ class Settings:
             or self.azurewebjobsstorage_account_name
             or self.azurewebjobsstorage_queue_service_uri
         )
+
+    def secrets(self) -> list[str]:
+        """What must never be shown: keys and tokens, and those inside an address."""
+        named = {setting_name(item): getattr(self, item.name) for item in dataclasses.fields(self)}
+        whole = [value for name, value in named.items() if value and ("TOKEN" in name or name.endswith("KEY"))]
+        addresses = f"{self.database_url or ''} {self.azurewebjobsstorage or ''}"
+        return whole + [found for pair in _INSIDE.findall(addresses) for found in (*pair, *map(unquote, pair)) if found]
 
 
 def setting_name(item: dataclasses.Field[Any]) -> str:

@@ -6,11 +6,12 @@ The library is loaded at the first call. Its own retries are off: the queue is t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
+from shared import telemetry
 from shared.clients.deadline import deadline
 from shared.errors import PermanentError, TransientError
 from shared.settings import EMBEDDING_DIMENSIONS, Settings
@@ -35,10 +36,11 @@ class ChatMessage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model wrote, and which model it says that it is."""
+    """What the model wrote, which model it says that it is, and what it was asked with beside the prompt."""
 
     text: str
     model: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ChatModel(Protocol):
@@ -87,14 +89,14 @@ class AzureOpenAI:
         """
         client = self._client()
         with deadline(self._chat_seconds), _broken_answers():
-            completion = self._complete(client, messages)
+            completion, sampling = self._complete(client, messages)
             choice = completion.choices[0]
             reason, text, model = choice.finish_reason, choice.message.content, completion.model
         if reason == "content_filter":
             raise PermanentError("content_filter", "The model's content filter stopped the answer.")
         if not isinstance(text, str) or not text.strip():
             raise TransientError("empty_answer", f"The model gave no text (finish_reason {reason}).")
-        return Answer(text, str(model or self._settings.azure_openai_chat_deployment))
+        return Answer(text, str(model or self._settings.azure_openai_chat_deployment), sampling)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in the order of the texts; calls of at most 64 texts, within 30 s each.
@@ -115,22 +117,27 @@ class AzureOpenAI:
         if opened is not None:
             opened.close()
 
-    def _complete(self, client: openai.OpenAI, messages: Sequence[ChatMessage]) -> Any:
-        """Call the model; what it says not to take of temperature and seed is left out from then on."""
+    def _complete(self, client: openai.OpenAI, messages: Sequence[ChatMessage]) -> tuple[Any, Mapping[str, Any]]:
+        """Call the model; what it says not to take of temperature and seed is left out at once, and from then on."""
         import openai
 
         while True:
             sampling, conversation = self._sampling, [dict(message) for message in messages]
             try:
-                return client.chat.completions.create(
+                completion = client.chat.completions.create(
                     model=self._settings.azure_openai_chat_deployment,
                     messages=conversation,  # type: ignore[arg-type]
                     **sampling,
                 )
             except openai.BadRequestError as error:
-                if error.code not in ("unsupported_value", "unsupported_parameter") or error.param not in sampling:
+                refused = _not_taken(error, sampling)
+                if refused is None:
                     raise
-                self._sampling = {name: value for name, value in sampling.items() if name != error.param}
+                with self._lock:  # another call may have learnt something else meanwhile
+                    self._sampling = {name: value for name, value in self._sampling.items() if name != refused}
+                telemetry.event("model_parameter_left_out", parameter=refused)
+            else:
+                return completion, sampling
 
     def _embed_batch(self, client: openai.OpenAI, texts: list[str]) -> list[list[float]]:
         with deadline(self._embedding_seconds), _broken_answers():
@@ -156,6 +163,18 @@ class AzureOpenAI:
             if self._opened is None:
                 self._opened = _open(self._settings)
             return self._opened
+
+
+def _not_taken(error: openai.BadRequestError, sampling: Mapping[str, Any]) -> str | None:
+    """Which of the parameters the model refuses, as reasoning models do; None when the refusal is about something else.
+
+    Not every gateway says the parameter's name where it belongs, so that it is looked for in the message too.
+    """
+    if error.param in sampling and error.code in ("unsupported_value", "unsupported_parameter"):
+        return str(error.param)
+    said = error.message.lower()
+    is_refusal = any(word in said for word in ("unsupported", "not support", "unrecognized", "unknown parameter"))
+    return next((name for name in sampling if is_refusal and error.param in (None, name) and name in said), None)
 
 
 def _open(settings: Settings) -> openai.OpenAI:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shared.conversation.consent import Language, asks_for_person
+from shared.conversation.consent import Language, asks_for_person, begins
+from shared.conversation.courtesy import asks_nothing, has_words
+from shared.conversation.inbound import NO_QUESTION
 from shared.conversation.thread import OpenMessage, Thread
 from shared.settings import Settings
 
@@ -22,7 +24,7 @@ class Nothing:
 class Line:
     """One of the small lines; `reason` flags the conversation for a person."""
 
-    purpose: Literal["decline", "limit", "media", "person"]
+    purpose: Literal["decline", "limit", "media", "person", "welcome", "unclear"]
     reason: str | None = None
 
 
@@ -58,27 +60,35 @@ def decide(thread: Thread, settings: Settings) -> Decision:
         return Nothing(is_settled=True) if situation.declined_today else Line("decline")
     if any(asks_for_person(message.body) for message in thread.fresh):
         return Line("person", "asked")
+    if not (asking := [message for message in thread.fresh if not _is_courtesy(message)]):
+        return Nothing(is_settled=True)
+    if all(begins(message.body) for message in asking):
+        return Line("welcome")
     if situation.answers_today >= settings.sender_daily_limit:
         return Nothing("limit", is_settled=True) if situation.limited_today else Line("limit", "limit")
-    if all(_is_reaction(message) for message in thread.fresh):
-        return Nothing(is_settled=True)
     if not thread.text:
         return Line("media", "media")
+    if not has_words(thread.text):
+        return Line("unclear")
     return Question(thread.text)
 
 
 def _beside_a_person(thread: Thread, settings: Settings) -> Decision:
     """Strangers, words for the person, and what exceeds the day's limit cost no model call here either."""
-    asks_nothing = not thread.text or any(asks_for_person(message.body) for message in thread.fresh)
+    is_no_question = (
+        not has_words(thread.text)
+        or any(asks_for_person(message.body) for message in thread.fresh)
+        or all(_is_courtesy(message) or begins(message.body) for message in thread.fresh)
+    )
     is_enough = thread.situation.drafts_today > settings.sender_daily_limit
-    if asks_nothing or is_enough or _is_stranger(thread, settings):
+    if is_no_question or is_enough or _is_stranger(thread, settings):
         return Nothing("manual")
     return Suggestion(thread.text)
 
 
-def _is_reaction(message: OpenMessage) -> bool:
-    """A thumb under a message asks nothing."""
-    return any(item.get("type") == "reaction" for item in message.media)
+def _is_courtesy(message: OpenMessage) -> bool:
+    """Thanks, a thumb under a message, or one taken back: none asks anything."""
+    return asks_nothing(message.body) or any(item.get("type") in NO_QUESTION for item in message.media)
 
 
 def _is_stranger(thread: Thread, settings: Settings) -> bool:

@@ -17,18 +17,27 @@ WAITING = """
     SELECT j.id, j.rerun FROM ai_jobs j
     WHERE j.conversation_id = %(conversation_id)s AND j.type = 'autoreply' AND j.status = 'pending' AND EXISTS (
         SELECT FROM messages m
-        WHERE m.reply_id = j.id AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL))
+        WHERE m.reply_id = j.id AND m.provider_sid IS NULL
+            AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL))
+        AND NOT EXISTS (SELECT FROM messages m WHERE m.reply_id = j.id AND m.status = 'sending')
     FOR NO KEY UPDATE
 """
+# Once a part of it may be with the employee, the rest stays unsent, but what it answers is not asked again.
+HAS_BEGUN = """
+    SELECT FROM messages WHERE reply_id = %(reply_id)s AND from_self
+        AND (status IN ('sending', 'sent', 'delivered', 'read') OR provider_sid IS NOT NULL
+            OR status = 'held' AND send_started_at IS NOT NULL)
+"""
+# The last part has all citations: the line of sources is in it.
 KEEP_AS_SUGGESTION = """
     WITH wanted AS MATERIALIZED (
-        SELECT m.conversation_id, m.reply_id, m.body, m.citations, m.model, m.prompt_version, m.sources_hash,
+        SELECT m.conversation_id, m.reply_id, m.citations, m.model, m.prompt_version, m.sources_hash, m.parameters,
+            (SELECT string_agg(p.body, '' ORDER BY p.part) FROM messages p WHERE p.reply_id = m.reply_id) AS body,
             coalesce(m.language, 'nl') AS language,
             CASE m.language WHEN 'en' THEN %(notice_en)s ELSE %(notice_nl)s END AS notice,
             (SELECT array_agg(q.id ORDER BY q.seq) FROM messages q WHERE q.answered_by = m.reply_id) AS answers
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
-        WHERE m.reply_id = %(reply_id)s AND m.source = 'ai' AND m.purpose = 'answer'
-            AND (m.status = 'draft' OR m.status = 'failed' AND m.provider_sid IS NULL)
+        WHERE m.reply_id = %(reply_id)s AND m.part = m.parts AND m.source = 'ai' AND m.purpose = 'answer'
             AND c.mode = 'manual' AND c.opted_out_at IS NULL
             AND EXISTS (SELECT FROM messages q WHERE q.answered_by = m.reply_id)
     ), older AS (
@@ -37,17 +46,24 @@ KEEP_AS_SUGGESTION = """
         RETURNING s.id
     )
     INSERT INTO suggestions (conversation_id, asked_by, job_id, text, language, citations, model, prompt_version,
-        sources_hash, answers)
+        sources_hash, parameters, answers)
     SELECT conversation_id, 'manual mode', reply_id,
         CASE WHEN starts_with(body, notice) THEN substr(body, length(notice) + 1) ELSE body END,
-        language, citations, model, prompt_version, sources_hash, answers
+        language, citations, model, prompt_version, sources_hash, parameters, answers
     FROM wanted CROSS JOIN (SELECT count(*) FROM older) AS closed
 """
 REOPEN = "UPDATE messages SET answered_by = NULL WHERE answered_by = %(reply_id)s AND NOT from_self"
 HOLD = """
     UPDATE messages SET status = 'failed', held_reason = 'taken_over'
-    WHERE reply_id = %(reply_id)s AND from_self AND (status = 'draft' OR status = 'failed' AND provider_sid IS NULL)
+    WHERE reply_id = %(reply_id)s AND from_self AND provider_sid IS NULL
+        AND (status IN ('draft', 'failed') OR status = 'held' AND send_started_at IS NULL)
     RETURNING conversation_id
+"""
+# Half an answer went out: somebody has to say the rest.
+FLAG_HALF = """
+    UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()),
+        needs_person_reason = coalesce(needs_person_reason, 'manual')
+    WHERE id = %(conversation_id)s
 """
 # What is open in manual mode waits for a person.
 FLAG_WAITING = """
@@ -61,10 +77,14 @@ FLAG_WAITING = """
 def hold_back(connection: Conn, reply_id: UUID) -> None:
     """Hold back an unsent reply of the machine, inside a transaction that has locked its conversation and its job."""
     key = {"reply_id": reply_id, "notice_nl": words.notice("nl"), "notice_en": words.notice("en")}
-    connection.execute(KEEP_AS_SUGGESTION, key)
-    connection.execute(REOPEN, key)
+    has_begun = one(connection, HAS_BEGUN, key) is not None
+    if not has_begun:
+        connection.execute(KEEP_AS_SUGGESTION, key)
+        connection.execute(REOPEN, key)
     held = one(connection, HOLD, key)
-    if held is not None:
+    if held is not None and has_begun:
+        connection.execute(FLAG_HALF, {"conversation_id": held[0]})
+    elif held is not None:
         flag_waiting(connection, held[0])
 
 

@@ -26,7 +26,11 @@ SECONDS_AT_MOST = 4.5  # for all tries together, so that Twilio has its 503 with
 POOL_WAIT_SECONDS = 2.0
 STATEMENT_SECONDS = 3.0
 
-# The statement itself is the function store_inbound of migration 0001: its plan is kept, and the webhook answers sooner.
+# Twilio's MessageType: a thumb under a message, or taking one back, asks nothing. These others say all that they say in words.
+NO_QUESTION = frozenset({"reaction", "deleted", "delete", "revoked", "revoke"})
+_TEXTS = frozenset({"", "text", "button", "interactive", "list", "edited", "edit"})
+
+# The statement itself is the function store_inbound of migration 0006: its plan is kept, and the webhook answers sooner.
 STORE = """
     SELECT stored_id, due_in FROM store_inbound(
         %(sid)s, %(address)s, %(external_user_id)s, %(profile_name)s, %(body)s, %(media)s, %(raw)s, %(consent)s,
@@ -87,7 +91,7 @@ def parse(fields: Sequence[tuple[str, str]]) -> Inbound:
         address=sender.removeprefix("whatsapp:"),
         external_user_id=first.get("ExternalUserId") or None,
         profile_name=first.get("ProfileName", "")[:256] or None,
-        body=first.get("Body", ""),
+        body=_said(first),
         media=_media(first),
         opt_out_type=first.get("OptOutType") or None,
         raw=raw,
@@ -99,7 +103,7 @@ def store(database: Database, message: Inbound, *, settle_seconds: float, defaul
 
     Raises DatabaseAway when the database cannot be had in that time, so that Twilio's retry or fallback can act.
     """
-    parameters = _parameters(message, settle_seconds, default_language)
+    given = parameters(message, settle_seconds=settle_seconds, default_language=default_language)
     ends = time.monotonic() + SECONDS_AT_MOST
     for attempt in range(1, TRIES + 1):
         left = ends - time.monotonic()
@@ -107,7 +111,7 @@ def store(database: Database, message: Inbound, *, settle_seconds: float, defaul
             with database.connection(
                 wait=min(POOL_WAIT_SECONDS, left), deadline=min(STATEMENT_SECONDS, left)
             ) as connection:
-                row = one(connection, STORE, parameters)
+                row = one(connection, STORE, given)
         except psycopg.Error as error:
             if attempt == TRIES or not is_worth_repeating(error) or time.monotonic() >= ends - 0.2:
                 raise DatabaseAway("the message could not be stored") from error
@@ -126,8 +130,10 @@ def join(connection: Conn, conversation_id: UUID) -> UUID | None:
     return None if row is None else UUID(str(row[0]))
 
 
-def _parameters(message: Inbound, settle_seconds: float, default_language: str) -> dict[str, Any]:
+def parameters(message: Inbound, *, settle_seconds: float, default_language: str) -> dict[str, Any]:
+    """What STORE is given for a message."""
     change, language = consent.change(message.body, message.opt_out_type)
+    line = "start" if change == "start" else "stop"
     return {
         "sid": message.sid,
         "address": message.address,
@@ -139,9 +145,9 @@ def _parameters(message: Inbound, settle_seconds: float, default_language: str) 
         "consent": change,
         "consent_language": language,
         "default_language": default_language,
-        "confirmed": message.opt_out_type is not None and change is not None,
-        "line_nl": words.line(change or "stop", "nl"),
-        "line_en": words.line(change or "stop", "en"),
+        "confirmed": (message.opt_out_type or "").upper() in ("STOP", "START", "HELP"),
+        "line_nl": words.line(line, "nl"),
+        "line_en": words.line(line, "en"),
         "message_id": uuid4(),
         "line_id": uuid4(),
         "settle": settle_seconds,
@@ -149,13 +155,23 @@ def _parameters(message: Inbound, settle_seconds: float, default_language: str) 
     }
 
 
+def _said(first: Mapping[str, str]) -> str:
+    """The text; of a button or a list what was chosen, where that is not in the body already."""
+    return first.get("Body") or first.get("ButtonText") or first.get("ListTitle") or ""
+
+
 def _media(first: Mapping[str, str]) -> list[dict[str, str]]:
-    """References to what was attached; nothing is fetched."""
+    """References to what came beside the text; nothing is fetched. What has no address is named by its kind."""
     count = first.get("NumMedia", "0")
     media = [
         {"url": first.get(f"MediaUrl{n}", ""), "type": first.get(f"MediaContentType{n}", "")}
         for n in range(min(int(count), 10) if count.isdecimal() and len(count) < 4 else 0)
     ]
-    if first.get("MessageType") == "reaction" or (not media and not first.get("Body")):
-        media = [{"type": first.get("MessageType", "unknown")[:64]}]  # a location, a contact, a reaction …
+    kind = first.get("MessageType", "").lower()[:64]
+    if kind in NO_QUESTION:
+        return [{"type": kind}]
+    if not media and kind not in _TEXTS:
+        return [{"type": kind}]  # a location, a contact card, an order …
+    if not media and not _said(first):
+        return [{"type": "unknown"}]
     return media

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg.rows import class_row
 
-from shared.conversation import reply
+from shared.conversation import parts
 from shared.conversation.text import MESSAGE_UNITS, storable, utf16_units
 from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.queue.closing import close_row
 from shared.queue.store import enqueue
+
+TEXT_UNITS_AT_MOST = 10 * MESSAGE_UNITS  # of one answer: more is a document, not a message
 
 LOCK = """
     SELECT id, mode, language, opted_out_at IS NOT NULL AS is_opted_out,
@@ -39,7 +41,8 @@ UNANSWERED_DEAD = """
         AND EXISTS (SELECT FROM messages q WHERE q.answered_by = j.id)
         AND NOT EXISTS (
             SELECT FROM messages r
-            WHERE r.reply_id = j.id AND r.status IN ('sending', 'held', 'sent', 'delivered', 'read'))
+            WHERE r.reply_id = j.id AND (r.status IN ('sending', 'sent', 'delivered', 'read')
+                OR r.provider_sid IS NOT NULL OR r.status = 'held' AND r.send_started_at IS NOT NULL))
     ORDER BY j.seq FOR NO KEY UPDATE
 """
 COVERS_NOTHING = """
@@ -85,9 +88,9 @@ def sendable(text: str) -> str:
     said = storable(text).replace("\r\n", "\n").replace("\r", "\n").strip()
     if all(unicodedata.category(character)[0] in "CZ" for character in said):
         raise UserError("There is no text to send.", name="empty")
-    if utf16_units(said) > MESSAGE_UNITS:
+    if utf16_units(said) > TEXT_UNITS_AT_MOST:
         raise UserError(
-            f"The text is {utf16_units(said)} characters long; a WhatsApp message holds {MESSAGE_UNITS}.",
+            f"The text is {utf16_units(said)} characters long; an answer holds {TEXT_UNITS_AT_MOST}.",
             name="too_long",
         )
     return said
@@ -104,15 +107,17 @@ def post(
     model: str | None = None,
     prompt_version: str | None = None,
     sources_hash: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> UUID:
     """Save a person's message and the job that sends it; returns its id, which is its reply's id too."""
     message_id = uuid4()
-    draft = reply.save(
+    drafts = parts.save(
         message_id=message_id, conversation_id=conversation.id, reply_id=message_id, source="admin", purpose=purpose,
         body=body, language=language or conversation.language, citations=citations, model=model,
-        prompt_version=prompt_version, sources_hash=sources_hash,
+        prompt_version=prompt_version, sources_hash=sources_hash, parameters=parameters,
     )  # fmt: skip
-    connection.execute(draft.sql, draft.parameters)
+    for draft in drafts:
+        connection.execute(draft.sql, draft.parameters)
     enqueue(connection, {"type": "send_message", "message_id": str(message_id)}, conversation_id=conversation.id)
     return message_id
 

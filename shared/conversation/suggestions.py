@@ -6,7 +6,7 @@ when it was made, if they still do; once somebody else has answered them all it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -51,19 +51,21 @@ STORE = """
         RETURNING s.id
     )
     INSERT INTO suggestions (conversation_id, asked_by, job_id, text, language, citations, model, prompt_version,
-        sources_hash, answers)
+        sources_hash, parameters, answers)
     SELECT wanted.id, %(asked_by)s, %(job_id)s, %(text)s, %(language)s, %(citations)s, %(model)s, %(prompt_version)s,
-        %(sources_hash)s, %(answers)s
+        %(sources_hash)s, %(parameters)s, %(answers)s
     FROM wanted CROSS JOIN (SELECT count(*) FROM older) AS closed
 """
 WHERE_IT_IS = "SELECT conversation_id FROM suggestions WHERE id = %(id)s"
 READ = """
     SELECT s.id, s.conversation_id, s.asked_by, s.job_id, s.text, s.language, s.citations, s.model, s.prompt_version,
-        s.sources_hash, s.answers, s.state, s.edited_text, s.message_id, s.decided_by, s.decided_at, s.created_at,
+        s.sources_hash, s.parameters, s.answers, s.state, s.edited_text, s.message_id, s.decided_by, s.decided_at, s.created_at,
         cardinality(s.answers) > 0 AND NOT EXISTS (
             SELECT FROM messages m WHERE m.id = ANY (s.answers) AND (m.answered_by IS NULL OR EXISTS (
                 SELECT FROM dead_letters j WHERE j.id = m.answered_by AND NOT EXISTS (
-                    SELECT FROM messages r WHERE r.reply_id = j.id AND r.status IN ('sending', 'held'))))) AS is_answered
+                    SELECT FROM messages r WHERE r.reply_id = j.id AND (r.status = 'sending'
+                        OR r.status = 'held' AND r.send_started_at IS NOT NULL)))))
+            AS is_answered
     FROM suggestions s
     WHERE (%(id)s::uuid IS NULL OR s.id = %(id)s)
         AND (%(conversation_id)s::uuid IS NULL OR s.conversation_id = %(conversation_id)s)
@@ -99,6 +101,7 @@ class Suggestion:
     model: str | None
     prompt_version: str | None
     sources_hash: str | None
+    parameters: dict[str, Any] | None
     answers: list[UUID]
     state: Literal["open", "sent", "rejected"]
     edited_text: str | None
@@ -142,6 +145,7 @@ def store(
     model: str | None,
     prompt_version: str | None,
     sources_hash: str | None,
+    parameters: Mapping[str, Any] | None,
 ) -> Write:
     """The write that stores a job's suggestion, unless all that it answers has been answered while it was made.
 
@@ -163,6 +167,7 @@ def store(
             "model": model,
             "prompt_version": prompt_version,
             "sources_hash": sources_hash,
+            "parameters": None if parameters is None else Jsonb(dict(parameters)),
         },
     )
 
@@ -185,6 +190,7 @@ def approve(connection: Conn, suggestion_id: UUID, *, who: str, text: str | None
             connection, conversation, body, purpose="answer", language=found.language,
             citations=[citation for citation in found.citations if f"[{citation['number']}]" in body],
             model=found.model, prompt_version=found.prompt_version, sources_hash=found.sources_hash,
+            parameters=found.parameters,
         )  # fmt: skip
         connection.execute(COVER_WAITING, {"reply_id": message_id, "ids": found.answers, "dead": dead})
         closed = outgoing.close_answered(connection, dead, who=who)

@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from shared.conversation.consent import asks_for_person, change
+from shared.conversation.courtesy import asks_nothing, has_words
 from shared.db.pool import Conn
 from shared.queue.job import Job
 
@@ -29,7 +30,8 @@ COVERED_ONLY = """
         WHERE m.conversation_id = %(id)s AND NOT m.from_self AND m.created_at > now() - interval '24 hours'
             AND m.answered_by IS NOT NULL AND NOT EXISTS (
                 SELECT FROM messages r
-                WHERE r.reply_id = m.answered_by AND r.purpose IN ('answer', 'message') AND r.status <> 'failed')
+                WHERE r.reply_id = m.answered_by AND r.purpose IN ('answer', 'message')
+                    AND r.status <> 'failed' AND NOT (r.status = 'held' AND r.send_started_at IS NULL))
         ORDER BY m.seq DESC LIMIT 20) AS newest
     ORDER BY seq
 """
@@ -41,7 +43,7 @@ SITUATION = """
         -- A conversation may be linked in the same instant in which the number moves to somebody else.
         p.id IS NOT NULL AND (p.left_at IS NULL OR p.left_at > now())
             AND (p.phone = c.address OR c.address NOT LIKE '+%%') AS is_known,
-        count(m.id) FILTER (WHERE m.purpose IN ('answer', 'unanswered')
+        count(m.id) FILTER (WHERE m.purpose IN ('answer', 'unanswered') AND m.part = 1 AND m.retry_of IS NULL
             AND m.created_at > now() - interval '24 hours')::int AS answers_today,
         coalesce(bool_or(m.purpose = 'decline' AND m.created_at > now() - interval '24 hours'), false) AS declined_today,
         coalesce(bool_or(m.purpose = 'limit' AND m.created_at > now() - interval '24 hours'), false) AS limited_today,
@@ -53,7 +55,7 @@ SITUATION = """
     FROM conversations c
     LEFT JOIN people p ON p.id = c.person_id
     LEFT JOIN messages m ON m.conversation_id = c.id AND m.from_self AND m.created_at > now() - interval '30 days'
-        AND m.status <> 'failed'
+        AND m.status <> 'failed' AND NOT (m.status = 'held' AND m.send_started_at IS NULL)
     WHERE c.id = %(id)s
     GROUP BY c.id, p.id
 """
@@ -62,6 +64,7 @@ HISTORY = """
     SELECT from_self, body FROM (
         SELECT m.seq, m.from_self, m.body FROM messages m
         WHERE m.conversation_id = %(id)s AND m.body <> '' AND m.status NOT IN ('draft', 'failed')
+            AND NOT (m.status = 'held' AND m.send_started_at IS NULL)
             AND m.purpose IN ('message', 'answer', 'unanswered') AND NOT (m.id = ANY (%(open)s))
             AND m.created_at > now() - interval '24 hours' AND (%(before)s::bigint IS NULL OR m.seq < %(before)s)
             AND (m.from_self OR EXISTS (
@@ -123,6 +126,11 @@ class Thread:
         return [message for message in self.open if not message.is_stale]
 
     @property
+    def has_unseen(self) -> bool:
+        """Whether something came along with them that nobody looks at: a photo, a file."""
+        return any(message.media for message in self.fresh)
+
+    @property
     def text(self) -> str:
         """What the employee asks: the fresh messages, a line each."""
         return "\n".join(message.body for message in self.fresh if message.body.strip())
@@ -157,7 +165,9 @@ def look_back(connection: Conn, conversation_id: UUID) -> tuple[Thread, list[UUI
 
 
 def _is_question(message: OpenMessage) -> bool:
-    return bool(message.body.strip()) and not asks_for_person(message.body) and change(message.body) == (None, None)
+    said = message.body
+    is_none = asks_nothing(said) or asks_for_person(said) or change(said) != (None, None)
+    return has_words(said) and not is_none
 
 
 def _messages(connection: Conn, sql: LiteralString, conversation_id: UUID) -> list[OpenMessage]:

@@ -65,7 +65,7 @@ def receive_status(request: Request, settings: Settings, database: Database) -> 
     """`POST /api/twilio/status`: 204 once the status is recorded, also when it changes nothing."""
     try:
         fields = _verified_fields(request, settings)
-        status.record(database, dict(fields), _message_id(request.url))
+        status.record(database, dict(fields), _message_id(request.url), template_sid=settings.twilio_template_sid)
     except RequestRefused as refused:
         return _refused("status_refused", refused)
     except (DatabaseAway, psycopg.OperationalError) as away:

@@ -28,8 +28,22 @@ LINES: Final[dict[str, dict[Language, str]]] = {
         "en": "You have asked many questions today; I will gladly help again tomorrow. Urgent? Send “help”.",
     },
     "media": {
-        "nl": "Foto’s, spraakberichten en bestanden kan ik niet bekijken. Wil je je vraag als tekst sturen?",
-        "en": "I cannot look at photos, voice messages or files. Could you send your question as text?",
+        "nl": "Foto’s, spraakberichten, bestanden, locaties en contacten kan ik niet bekijken. "
+        "Wil je je vraag als tekst sturen?",
+        "en": "I cannot look at photos, voice messages, files, locations or contacts. "
+        "Could you send your question as text?",
+    },
+    "unseen": {
+        "nl": "Wat je hebt meegestuurd kan ik niet bekijken; ik antwoord op je tekst.",
+        "en": "I cannot look at what you sent along; this answers your text.",
+    },
+    "unclear": {
+        "nl": "Dat begrijp ik niet. Wil je je vraag in woorden stellen?",
+        "en": "I do not understand that. Could you ask your question in words?",
+    },
+    "welcome": {
+        "nl": "Je kunt hier je vragen stellen. Stuur STOP als je geen berichten meer wilt.",
+        "en": "You can ask your questions here. Send STOP if you want no more messages.",
     },
     "person": {
         "nl": "Ik heb een collega gevraagd om mee te lezen. Je hoort zo snel mogelijk van ons.",
@@ -54,3 +68,8 @@ def line(name: str, language: Language) -> str:
 def notice(language: Language) -> str:
     """The line that a digital assistant answers, as it stands above an answer."""
     return line("notice", language) + "\n\n"
+
+
+def unseen(language: Language) -> str:
+    """The line that something was sent along which nobody has looked at, as it stands above an answer."""
+    return line("unseen", language) + "\n\n"

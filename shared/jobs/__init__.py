@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from shared.db.pool import Conn
 from shared.errors import Failure
+from shared.jobs.autoreply import is_unsettled as unsettled_autoreply
 from shared.jobs.autoreply import on_bury as bury_autoreply
 from shared.jobs.autoreply import run as autoreply
 from shared.jobs.embed_record import on_bury as bury_embed_record
 from shared.jobs.embed_record import run as embed_record
 from shared.jobs.import_people import on_bury as bury_import_people
 from shared.jobs.import_people import run as import_people
+from shared.jobs.send_message import is_unsettled as unsettled_send_message
 from shared.jobs.send_message import on_bury as bury_send_message
 from shared.jobs.send_message import run as send_message
 from shared.jobs.services import Services
 from shared.jobs.suggest import on_bury as bury_suggest
 from shared.jobs.suggest import run as suggest
-from shared.queue.job import Job, JobType, Lease, Verdict, Write
+from shared.queue.job import Job, JobType, Lease, Verdict, Write, always_settled
 from shared.queue.policy import ANSWERS, LINES, RECORDS, Policy
 
 type Run = Callable[[Services, Job, Lease], Verdict]
@@ -32,9 +35,18 @@ TYPES: dict[str, tuple[Run, Policy, OnBury]] = {
 }
 
 
+# These may have changed the world when they fail, and find out whether they did before they are buried.
+UNSETTLED: dict[str, Callable[[Conn, Job], bool]] = {
+    "autoreply": unsettled_autoreply,
+    "send_message": unsettled_send_message,
+}
+
+
 def table(services: Services) -> dict[str, JobType]:
     """Every type that this version can run, by name."""
     return {
-        name: JobType(name, partial(run, services), policy, partial(on_bury, services))
+        name: JobType(
+            name, partial(run, services), policy, partial(on_bury, services), UNSETTLED.get(name, always_settled)
+        )
         for name, (run, policy, on_bury) in TYPES.items()
     }

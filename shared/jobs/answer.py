@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.clients.azure_openai import Answer
 from shared.conversation import words
 from shared.conversation.consent import Language
-from shared.conversation.text import MESSAGE_UNITS, shorten, utf16_units
 from shared.conversation.thread import Thread
 from shared.jobs.services import Services
 from shared.knowledge.followup import with_earlier
-from shared.knowledge.ground import Grounded, ground
+from shared.knowledge.ground import ground
 from shared.knowledge.prompt import Prompt, Turn, build_prompt
 from shared.knowledge.search import Hit, floor_for, is_relevant, search
 
@@ -28,6 +28,7 @@ class Drafted:
     model: str | None = None
     prompt_version: str | None = None
     sources_hash: str | None = None
+    parameters: Mapping[str, Any] | None = None
     reason: str | None = None
 
 
@@ -41,20 +42,21 @@ def make_answer(
     notice = "" if for_person else _notice(services, thread, language)
     hits = _retrieve(services, thread, question, language)
     if not hits:
-        return _unanswered(notice, language, None, None)
+        return _unanswered(notice, language)
     prompt = build_prompt(question=question, language=language, hits=hits, history=_turns(thread))
     answer = services.chat.answer(prompt.messages)
     grounded = ground(answer.text, prompt.sources, language)
     if grounded is None:
-        return _unanswered(notice, language, answer.model, prompt)
+        return _unanswered(notice, language, answer, prompt)
     return Drafted(
-        body=_fitted(grounded, notice),
+        body=notice + grounded.body,
         purpose="answer",
         language=language,
         citations=[citation.as_json() for citation in grounded.citations],
         model=answer.model,
         prompt_version=prompt.version,
         sources_hash=prompt.sources_hash,
+        parameters=answer.parameters,
     )
 
 
@@ -76,14 +78,15 @@ def _retrieve(services: Services, thread: Thread, question: str, language: Langu
     return hits if is_relevant(hits, floor_for(model, services.settings.retrieval_floor)) else []
 
 
-def _unanswered(notice: str, language: Language, model: str | None, prompt: Prompt | None) -> Drafted:
+def _unanswered(notice: str, language: Language, answer: Answer | None = None, prompt: Prompt | None = None) -> Drafted:
     return Drafted(
         body=notice + words.line("unanswered", language),
         purpose="unanswered",
         language=language,
-        model=model,
+        model=answer.model if answer else None,
         prompt_version=prompt.version if prompt else None,
         sources_hash=prompt.sources_hash if prompt else None,
+        parameters=answer.parameters if answer else None,
         reason="unanswered",
     )
 
@@ -93,15 +96,7 @@ def _turns(thread: Thread) -> list[Turn]:
 
 
 def _notice(services: Services, thread: Thread, language: Language) -> str:
-    """The line that a digital assistant answers: first in a conversation, and again after 30 days."""
-    if not services.settings.ai_notice or thread.situation.was_told:
-        return ""
-    return words.notice(language)
-
-
-def _fitted(grounded: Grounded, notice: str) -> str:
-    """One message: the text is shortened if it must be, the notice and the line of sources stay whole."""
-    text, _, sources = grounded.body.rpartition("\n\n")
-    sources = shorten(sources, MESSAGE_UNITS // 2)
-    room = MESSAGE_UNITS - utf16_units(f"{notice}\n\n{sources}")
-    return f"{notice}{shorten(text, room)}\n\n{sources}"
+    """The lines above an answer: that a digital assistant gives it (first in a conversation, and again after 30 days), and
+    that something was sent along which nobody has looked at."""
+    is_due = services.settings.ai_notice and not thread.situation.was_told
+    return (words.notice(language) if is_due else "") + (words.unseen(language) if thread.has_unseen else "")

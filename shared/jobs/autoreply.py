@@ -9,10 +9,12 @@ import threading
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from shared.conversation import attention, decision, held_back, reply, thread, words
+from shared.boundary import Boundary
+from shared.conversation import attention, decision, doubts, held_back, parts, reply, thread, words
 from shared.conversation.consent import Language
 from shared.conversation.decision import Line, Nothing, Question, Suggestion
 from shared.conversation.language import detect
+from shared.db.pool import Conn
 from shared.errors import Failure, FailureKind, PermanentError
 from shared.jobs import suggest
 from shared.jobs.answer import Drafted, make_answer
@@ -39,7 +41,8 @@ APOLOGISE = """
         WHERE id = %(conversation_id)s AND opted_out_at IS NULL AND mode = 'auto'
             AND last_inbound_at > now() - interval '24 hours'
             AND NOT EXISTS (SELECT FROM messages r WHERE r.reply_id = %(job_id)s
-                AND r.status IN ('sending', 'held', 'sent', 'delivered', 'read'))
+                AND (r.status IN ('sending', 'sent', 'delivered', 'read') OR r.provider_sid IS NOT NULL
+                    OR r.status = 'held' AND r.send_started_at IS NOT NULL))
         RETURNING id, conversation_id
     )
     INSERT INTO ai_jobs (payload, conversation_id)
@@ -49,7 +52,8 @@ APOLOGISE = """
 FLAG_BURIED = """
     UPDATE conversations SET needs_person_since = coalesce(needs_person_since, now()),
         needs_person_reason = CASE WHEN EXISTS (
-            SELECT FROM messages r WHERE r.reply_id = %(job_id)s AND r.status IN ('sending', 'held'))
+            SELECT FROM messages r WHERE r.reply_id = %(job_id)s
+                AND (r.status = 'sending' OR r.status = 'held' AND r.send_started_at IS NOT NULL))
             THEN 'held' ELSE %(reason)s END
     WHERE id = %(conversation_id)s
 """
@@ -58,19 +62,28 @@ NO_ANSWER_DUE = "UPDATE messages SET answered_by = id WHERE id = ANY (%(ids)s) A
 SET_LANGUAGE = "UPDATE conversations SET language = %(language)s WHERE id = %(conversation_id)s"
 
 
+WITHOUT_APOLOGY = ("too_late", "outside_window", "earlier_part")  # nothing can be said, or something was
+
+
 def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Answer the conversation's open messages, or find that it has been done."""
     conversation_id = UUID(job.payload["conversation_id"])
     with services.database.connection() as connection:
-        message = reply.of_reply(connection, job.id)
-    if message is None:
+        found = parts.of_reply(connection, job.id)
+    if not found:
         verdict = _draft(services, job, lease, conversation_id)
         if verdict is not None:
             return verdict
+        services.checkpoint(Boundary.DRAFTED)
         with services.database.connection() as connection:
-            message = reply.of_reply(connection, job.id)
-        assert message is not None, "a draft that was committed is there"
-    return reply.Sender(services.line, services.settings.public_base_url).deliver(lease, message)
+            found = parts.of_reply(connection, job.id)
+        assert found, "a draft that was committed is there"
+    return reply.Sender(services.line, services.settings, services.checkpoint).deliver(lease, found)
+
+
+def is_unsettled(connection: Conn, job: Job) -> bool:
+    """Whether something of the reply may be with the employee and is still being looked up: then it is not buried."""
+    return doubts.keep_alive(connection, job.id)
 
 
 def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
@@ -79,10 +92,12 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     may_have_arrived = failure.kind is FailureKind.AMBIGUOUS
     writes = [
         Write(COVER_BURIED, {"job_id": job.id, "conversation_id": conversation_id}),
-        reply.give_up(reply_id=job.id, reason=failure.text if may_have_arrived else failure.error_class),
+        parts.give_up(
+            job.id, reason=failure.text if may_have_arrived else failure.error_class, word=failure.error_class
+        ),
         Write(FLAG_BURIED, {"job_id": job.id, "conversation_id": conversation_id, "reason": failure.error_class}),
     ]
-    if not may_have_arrived and failure.error_class != "too_late":
+    if not may_have_arrived and failure.error_class not in WITHOUT_APOLOGY:
         apology = {
             "line_id": uuid4(),
             "job_id": job.id,
@@ -99,6 +114,7 @@ def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) ->
     """Read what is open and save the answer to exactly that; a verdict when there is nothing to send from here."""
     with lease.transaction() as connection:
         found = thread.read(connection, job, conversation_id)
+    services.checkpoint(Boundary.READ)
     language = decision.language_of(found, detect(found.text), services.settings.default_language)
     match decision.decide(found, services.settings):
         case Nothing(reason, is_settled):
@@ -108,6 +124,7 @@ def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) ->
         case Question(text):
             with _Typing(services, job, found):
                 drafted = make_answer(services, found, text, language)
+            services.checkpoint(Boundary.ANSWERED)
             return _save(job, lease, found, drafted)
         case Suggestion():
             return suggest.beside_a_person(services, job, lease, found, language)
@@ -130,8 +147,8 @@ def _line(found: thread.Thread, purpose: str, reason: str | None, language: Lang
     """One of the small lines: a message and a send_message job of its own."""
     line_id = uuid4()
     writes = [
-        reply.save(message_id=line_id, conversation_id=found.situation.id, reply_id=line_id, source="system",
-                   body=words.line(purpose, language), purpose=purpose, language=language),
+        *parts.save(message_id=line_id, conversation_id=found.situation.id, reply_id=line_id, source="system",
+                    body=words.line(purpose, language), purpose=purpose, language=language),
         Write(reply.COVER, {"reply_id": line_id, "ids": [message.id for message in found.fresh]}),
         enqueue_write({"type": "send_message", "message_id": str(line_id)}, conversation_id=found.situation.id),
     ]  # fmt: skip
@@ -149,13 +166,14 @@ def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Ver
         if still_open < len(covered):
             return Continue()  # a person has answered a part: the rest is another question
         connection.execute(reply.COVER, {"reply_id": job.id, "ids": covered})
-        draft = reply.save(
+        drafts = parts.save(
             message_id=uuid4(), conversation_id=conversation_id, reply_id=job.id, source="ai",
             purpose=drafted.purpose, body=drafted.body, language=drafted.language,
             citations=drafted.citations, model=drafted.model, prompt_version=drafted.prompt_version,
-            sources_hash=drafted.sources_hash,
+            sources_hash=drafted.sources_hash, parameters=drafted.parameters,
         )  # fmt: skip
-        connection.execute(draft.sql, draft.parameters)
+        for draft in drafts:
+            connection.execute(draft.sql, draft.parameters)
         connection.execute(SET_LANGUAGE, {"language": drafted.language, "conversation_id": conversation_id})
         if drafted.reason:
             asked = attention.flag(conversation_id, drafted.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.boundary import Checkpoint, pass_by
 from shared.clients.azure_openai import ChatModel, Embedder
 from shared.clients.twilio import Line
 from shared.db.pool import Database
@@ -12,10 +13,11 @@ from shared.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The database, the model, the line to WhatsApp and the settings."""
+    """The database, the model, the line to WhatsApp, the settings, and the points at which a test may end the process."""
 
     database: Database
     chat: ChatModel
     embedder: Embedder
     line: Line
     settings: Settings
+    checkpoint: Checkpoint = pass_by

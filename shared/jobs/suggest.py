@@ -53,6 +53,6 @@ def _draft(
             conversation_id=found.situation.id, job_id=job.id, asked_by=asked_by, answers=answers,
             covered_by=found.open[0].answered_by, text=drafted.body,
             language=drafted.language, citations=drafted.citations, model=drafted.model,
-            prompt_version=drafted.prompt_version, sources_hash=drafted.sources_hash,
+            prompt_version=drafted.prompt_version, sources_hash=drafted.sources_hash, parameters=drafted.parameters,
         )
     ])  # fmt: skip
