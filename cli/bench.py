@@ -20,7 +20,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the figures on this machine, all of them (about six minutes) or one, and print them beside their goals."""
+    """Measure the figures on this machine, all of them (about half an hour) or one, and print them beside their goals."""
     if name is not None and name not in BENCHES:
         raise UserError(f"There is no figure called {name!r}: choose from {', '.join(BENCHES)}.")
     output, figures = Output(as_json=as_json), []

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from cli.needs import not_run, sentences
 from cli.output import Status
 from shared.errors import UserError
 
@@ -42,10 +43,14 @@ def command(
     require_browser(suites, browser())
     start = time.monotonic()
     named = any(not argument.startswith("-") for argument in further)
-    folders = [] if named and not suites else [f"tests/{suite}" for suite in suites or present()]
+    asked = [] if named and not suites else suites or present()
+    missing = not_run(asked, os.environ)
+    folders = [*(f"tests/{suite}" for suite in asked), *(f"--ignore={file}" for file in missing)]
     chosen = ["-k", expression] if expression else []
     command = [sys.executable, "-m", "pytest", *workers(further), *folders, *chosen, *further]
     done = subprocess.run(command, cwd=ROOT, check=False)
+    for sentence in sentences(missing):
+        print(sentence, file=sys.stderr)
     print(f"{' '.join(suites) or 'all tests'}: {time.monotonic() - start:.1f} s", file=sys.stderr)
     raise typer.Exit(STATUS_OF_PYTEST.get(done.returncode, Status.FAILED))
 

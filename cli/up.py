@@ -129,6 +129,7 @@ def _prepare(environment: Mapping[str, str], output: Output) -> None:
     """Settings checked, the database migrated, the demo's documents and people in it."""
     from local.demo.load import load_demo
     from shared.app import open_database
+    from shared.db.budget import read_budget, require_room
     from shared.db.migrate import migrate
     from shared.knowledge.ingest import embed_anew
     from shared.settings import load
@@ -137,6 +138,7 @@ def _prepare(environment: Mapping[str, str], output: Output) -> None:
     database = open_database(settings)
     try:
         with database.dedicated() as connection:
+            require_room(read_budget(connection, settings.db_pool_max))
             for name in migrate(connection):
                 output.note(f"migrated: {name}")
             documents, people = load_demo(connection)
@@ -159,11 +161,13 @@ def _wait_for_documents(environment: Mapping[str, str], stop: threading.Event) -
 
 def _recent_jobs(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """The phone page's drawer: the newest jobs with their attempts."""
+    from local.phone.messages import messages_of
     from shared.queue.listing import attempts_of, list_jobs
 
     with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
         rows = list_jobs(connection, limit=12)
         attempts = attempts_of(connection, [row.id for row in rows])
+        messages = messages_of(connection, [row.id for row in rows])
     return [
         {
             "id": str(row.id),
@@ -175,6 +179,7 @@ def _recent_jobs(environment: Mapping[str, str]) -> list[dict[str, Any]]:
             "next_run_in_seconds": row.next_run_in,
             "last_error": row.last_error,
             "error_class": row.error_class,
+            "messages": messages[row.id],
             "attempts_list": [
                 {
                     "started": attempt.started.isoformat(),

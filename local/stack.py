@@ -19,6 +19,7 @@ from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import ACCOUNT_SID, WHATSAPP_FROM, TwilioStandIn
 
 WEBHOOK_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # long enough for a host that was killed to be there again
+RECONCILE_WINDOW = "30"  # short enough to watch; more than the phone page's list is ever late
 CHAT, EMBEDDING = "standin-chat", "standin-embedding"
 
 
@@ -95,6 +96,7 @@ class Stack:
             "PUBLIC_BASE_URL": self._host_url,
         }
         self.environment.setdefault("UNKNOWN_SENDERS", "answer")
+        self.environment.setdefault("RECONCILE_WINDOW_SECONDS", RECONCILE_WINDOW)
 
     def close(self) -> None:
         """Stop everything that was started here."""

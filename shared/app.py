@@ -13,15 +13,18 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from shared import telemetry
+from shared.boundary import Checkpoint, pass_by
 from shared.clients.wake import Wake, open_wake
 from shared.conversation import webhook
-from shared.db.pool import Conn, Database
+from shared.db.pool import Database
+from shared.errors import protect
 from shared.queue import health
 from shared.settings import Settings, load
 
 if TYPE_CHECKING:
     from shared.clients.azure_openai import AzureOpenAI, ChatModel, Embedder
     from shared.clients.twilio import Line, TwilioLine
+    from shared.db.budget import Teller
     from shared.ops.app import Console
     from shared.queue.housekeeping import Housekeeping
     from shared.queue.job import JobType
@@ -46,13 +49,16 @@ class App:
         chat: ChatModel | None = None,
         embedder: Embedder | None = None,
         line: Line | None = None,
+        checkpoint: Checkpoint = pass_by,
     ) -> None:
         self.settings = settings
+        protect(settings.secrets())
         self.database = database or open_database(settings)
         self.wake = wake or open_wake(settings)
         self._chat = chat
         self._embedder = embedder
         self._line = line
+        self._checkpoint = checkpoint
         self._lock = threading.Lock()
 
     def receive_message(self, request: webhook.Request) -> webhook.Response:
@@ -81,8 +87,9 @@ class App:
         """The one timer: periodic work, then all that is due. Returns how many jobs ran; never raises."""
         with self._lock:
             worker, housekeeping = self.worker, self._housekeeping
-        housekeeping.run_if_due()
-        return worker.drain(self.settings.job_concurrency, self.settings.drain_seconds)
+        self._teller.tell()
+        with housekeeping.going_on():
+            return worker.drain(self.settings.job_concurrency, self.settings.drain_seconds)
 
     def on_wake(self) -> int:
         """One wake message is one worker slot: due jobs one after another until none is left."""
@@ -100,6 +107,12 @@ class App:
         self.wake.close()
         self.database.close()
 
+    @cached_property
+    def _teller(self) -> Teller:
+        from shared.db.budget import Teller
+
+        return Teller(self.database, self.settings.db_pool_max)
+
     def _wake(self, due_in: float) -> None:
         self.wake.wake(max(due_in - HEAD_START_SECONDS, 0.0))
 
@@ -113,8 +126,15 @@ class App:
         return AzureOpenAI(self.settings)
 
     @cached_property
+    def _twilio(self) -> TwilioLine:
+        from shared.clients.twilio import TwilioLine
+
+        return TwilioLine(self.settings)
+
+    @cached_property
     def worker(self) -> Worker:
         """The one worker of this process."""
+        from shared.queue.replays import drive
         from shared.queue.worker import Limits, Worker
 
         settings = self.settings
@@ -124,32 +144,50 @@ class App:
             settings.job_max_seconds,
             settings.slow_job_threshold_ms,
         )
-        return Worker(self.database, self._types, self._wake, limits)
+        carry_on_replays = partial(drive, self.database, self._wake)
+        return Worker(self.database, self._types, self._wake, limits, self._checkpoint, carry_on_replays)
 
     @cached_property
     def _housekeeping(self) -> Housekeeping:
         from shared.conversation.overdue import flag_overdue
+        from shared.conversation.sweep import Sweep
         from shared.knowledge.ingest import embed_anew
         from shared.knowledge.people_record import refresh_records
-        from shared.queue.housekeeping import Housekeeping, alert_unknown_types
+        from shared.queue.housekeeping import MINUTE, Chore, Housekeeping, alert_unknown_types, on_connection
+        from shared.queue.retention import Retention
 
-        chores: list[Callable[[Conn], object]] = [
-            flag_overdue,
-            partial(alert_unknown_types, known=list(self._types)),
-            partial(embed_anew, embedding_model=self.settings.azure_openai_embedding_deployment),
-            partial(refresh_records, embedding_model=self.settings.azure_openai_embedding_deployment),
+        settings = self.settings
+        sweep = Sweep(
+            self._line or self._twilio,
+            self._wake,
+            settings.sweep_hours,
+            settings.settle_seconds,
+            settings.default_language,
+        )
+        model, types = settings.azure_openai_embedding_deployment, list(self._types)
+        chores = [
+            Chore("flag_overdue", MINUTE, on_connection(flag_overdue)),
+            Chore("unknown_types", MINUTE, on_connection(partial(alert_unknown_types, known=types))),
+            Chore("embed_anew", MINUTE, on_connection(partial(embed_anew, embedding_model=model))),
+            Chore("refresh_records", MINUTE, on_connection(partial(refresh_records, embedding_model=model))),
+            Chore("forget_finished", MINUTE, Retention(settings.job_retention_days).forget_finished),
+            Chore("sweep", settings.sweep_minutes * MINUTE, sweep.take_in),
         ]
         return Housekeeping(self.database, chores)
 
     @cached_property
     def _types(self) -> dict[str, JobType]:
-        from shared.clients.twilio import TwilioLine
         from shared.jobs import table
         from shared.jobs.services import Services
 
-        model, twilio = self._model, TwilioLine(self.settings)
+        model, twilio = self._model, self._twilio
         services = Services(
-            self.database, self._chat or model, self._embedder or model, self._line or twilio, self.settings
+            self.database,
+            self._chat or model,
+            self._embedder or model,
+            self._line or twilio,
+            self.settings,
+            self._checkpoint,
         )
         if services.chat is model and services.line is twilio:
             # Their libraries take most of a second to load: while the first message settles, not while it is answered.

@@ -96,7 +96,7 @@ class Feed:
             "messages": [_shown(message) for message in self._twilio.messages.all()],
             "typing": {phone: until - now for phone, until in self._typing.items() if until > now},
             "number": _number(self._twilio.whatsapp_from),
-            "switches": self._switches.names(),
+            "switches": self._switches.groups(),
             "on": self._switches.turned_on(),
             "has_jobs": self._jobs is not None,
             "can_kill": self._can_kill,
@@ -145,7 +145,7 @@ class Feed:
 def _shown(message: Message) -> dict[str, Any]:
     """A message as the page sees it. One's own is sent, then delivered (the webhook answered), then read; or failed."""
     mine = message.direction == "inbound"
-    own_status = {"pending": "sent", "answered": "delivered"}.get(message.webhook, "failed")
+    own_status = {"pending": "sent", "lost": "sent", "answered": "delivered"}.get(message.webhook, "failed")
     return {
         "sid": message.sid,
         "phone": _phone_of(message),

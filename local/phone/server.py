@@ -1,6 +1,6 @@
 """The phone page's routes, served by the Twilio stand-in.
 
-    GET /phone/    GET /phone/events    POST /phone/faults    POST /phone/people    POST /phone/kill
+    GET /phone/    GET /phone/events    POST | DELETE /phone/faults    POST /phone/people    POST /phone/kill
 
 Messages go to the stand-in's own POST /phone/messages. Everything else that the page needs is a file in `static/`.
 """
@@ -46,7 +46,7 @@ def phone_routes(
     `jobs()` gives the recent jobs, newest first, and `kill_host()` stops the host at once; without them these parts of
     the page are hidden, and without `openai` (a real model answers) so are the model's faults.
     """
-    switches = Switches(twilio.faults, openai.faults if openai is not None else None)
+    switches = Switches(twilio.faults, twilio.conditions, openai.faults if openai is not None else None)
     feed = Feed(twilio, switches, people, jobs, can_kill=kill_host is not None)
 
     async def page(_: Request) -> Response:
@@ -65,7 +65,10 @@ def phone_routes(
     async def faults(request: Request) -> Response:
         given = await _object(request)
         try:
-            switches.turn(str(given["name"]), bool(given["on"]))
+            if request.method == "DELETE":
+                switches.turn_all_off()
+            else:
+                switches.turn(str(given["name"]), bool(given["on"]))
         except KeyError:
             return JSONResponse({"error": f"name must be one of {', '.join(switches.names())}, and on given"}, 400)
         feed.tell_faults()
@@ -93,7 +96,7 @@ def phone_routes(
         Route("/phone/", page),
         Route("/phone/static/{name}", static),
         Route("/phone/events", events),
-        Route("/phone/faults", _only_json(faults), methods=["POST"]),
+        Route("/phone/faults", _only_json(faults), methods=["POST", "DELETE"]),
         Route("/phone/people", _only_json(add_person), methods=["POST"]),
         Route("/phone/kill", _only_json(kill), methods=["POST"]),
     ]

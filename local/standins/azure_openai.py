@@ -11,7 +11,7 @@ import base64
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 import numpy as np
@@ -44,8 +44,9 @@ class Refused(Exception):
 class OpenAIStandIn(StandIn):
     """Serves both models; as a context manager. Any deployment name will do.
 
-    `api_key=None` accepts every key but an empty one. `model_seconds` (settable later) delays each chat answer.
-    Raises UserError when the port is in use.
+    `api_key=None` accepts every key but an empty one. `model_seconds` delays each chat answer, `refuses` names the parameters
+    that the model does not take, as reasoning models do not take temperature and seed (both settable later). Raises
+    UserError when the port is in use.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class OpenAIStandIn(StandIn):
         api_key: str | None = None,
         answerer: Answerer | None = None,
         model_seconds: float = 0.0,
+        refuses: Collection[str] = (),
         port: int = 0,
         faults: FaultPlan | None = None,
     ) -> None:
         super().__init__(port=port, faults=faults)
-        self.api_key, self.model_seconds = api_key, model_seconds
+        self.api_key, self.model_seconds, self.refuses = api_key, model_seconds, refuses
         self.answerer: Answerer = answerer or ExtractiveAnswerer()
 
     def start(self) -> Self:
@@ -114,6 +116,10 @@ class OpenAIStandIn(StandIn):
         if (length := sum(len(text_of(item)) for item in messages)) > CHARACTERS_OF_A_PROMPT:
             sentence = f"This model's maximum context length was exceeded by a prompt of {length} characters."
             raise Refused(400, "context_length_exceeded", sentence, param="messages")
+        for name in self.refuses:
+            if name in given:
+                sentence = f"Unsupported parameter: '{name}' is not supported with this model."
+                raise Refused(400, "unsupported_parameter", sentence, param=name, type="invalid_request_error")
         fault = call.fault.do if call.fault else ""
         if fault == "content_filter_400":
             raise _filtered()

@@ -3,6 +3,7 @@
 One plan may be shared by all stand-ins. A rule says where it strikes and what it does:
 
     status       answers `status` (with `code` and `headers`); nothing was done
+    status_after the thing is done, and `status` is answered all the same (a gateway that gave up)
     slow         the thing is done at once, the answer comes `seconds` later
     drop_before  after `seconds` the connection is closed without an answer; nothing was done
     drop_after   the thing is done; after `seconds` the connection is closed without an answer
@@ -24,6 +25,7 @@ from typing import Any, Literal, get_args
 Where = Literal["chat", "embeddings", "create", "fetch", "list", "typing", "put", "get", "*"]
 What = Literal[
     "status",
+    "status_after",
     "slow",
     "drop_before",
     "drop_after",

@@ -15,6 +15,7 @@ import urllib.parse
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field
+from email.utils import formatdate
 from typing import Any, Self
 
 import anyio.to_thread
@@ -102,6 +103,10 @@ class StandIn:
         """The service's own way of saying that a request failed."""
         raise NotImplementedError
 
+    def clock(self) -> float:
+        """The time in the answers' `Date` header, in Unix seconds."""
+        return time.time()
+
     def start(self) -> Self:
         """Bind and serve; returns when requests are answered."""
         listener = _listen(self.port)
@@ -113,7 +118,7 @@ class StandIn:
         app = Starlette(routes=[*own, *self._more_routes, *self.routes()])
         config = uvicorn.Config(
             app, http=Connection, loop="asyncio", lifespan="off", ws="none", log_config=None, log_level="critical",
-            access_log=False, timeout_graceful_shutdown=0,
+            access_log=False, timeout_graceful_shutdown=0, date_header=False,
         )  # fmt: skip
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -155,8 +160,11 @@ class StandIn:
                 await asyncio.sleep(seconds)
             fault = self.faults.take(where)
             if fault is None:
-                return await anyio.to_thread.run_sync(act, call)
-            return await self._fail(fault, act, call)
+                response = await anyio.to_thread.run_sync(act, call)
+            else:
+                response = await self._fail(fault, act, call)
+            response.headers["Date"] = formatdate(self.clock(), usegmt=True)
+            return response
 
         return endpoint
 
@@ -170,6 +178,8 @@ class StandIn:
             return HangUp()
         call.fault = fault
         response = await anyio.to_thread.run_sync(act, call)
+        if fault.do == "status_after":
+            return self.failure(fault.status, fault.code)
         if fault.do in ("slow", "drop_after"):
             await asyncio.sleep(fault.seconds)
         if fault.do == "drop_after":

@@ -1,18 +1,22 @@
 """A stand-in for Twilio: Messages, the typing indicator, signed status callbacks and signed inbound webhooks.
 
-POST /2010-04-01/Accounts/{sid}/Messages.json       GET …/Messages.json?To&From&DateSent…       GET …/Messages/{sid}.json
-POST /v2/Indicators/Typing.json                     POST /phone/messages   (an employee writes)
+POST /2010-04-01/Accounts/{sid}/Messages.json       GET …/Messages.json?To&From&DateSent…
+GET | POST (redact) | DELETE …/Messages/{sid}.json  POST /v2/Indicators/Typing.json
+POST /phone/messages   (an employee writes)         and what is in twilio_admin.py
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from dataclasses import replace
+from typing import Self
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,13 +24,32 @@ from starlette.routing import BaseRoute, Route
 
 from local.standins.faults import FaultPlan
 from local.standins.server import Call, StandIn
-from local.standins.twilio_callbacks import PAUSES, STEPS, Outbox, Pairs, Posted, StatusCallbacks, Step, inbound_form
+from local.standins.twilio_admin import FOREIGN, admin_routes, json_object
+from local.standins.twilio_callbacks import (
+    PAUSES,
+    STEPS,
+    Outbox,
+    Pairs,
+    Posted,
+    StatusCallbacks,
+    Step,
+    inbound_form,
+    status_form,
+)
+from local.standins.twilio_conditions import Conditions
 from local.standins.twilio_messages import API_VERSION, BadFilter, Message, MessageStore
 
 ACCOUNT_SID = "AC" + "57a9d1" * 5 + "00"
 AUTH_TOKEN = "57a9d1" * 5 + "ff"
 WHATSAPP_FROM = "whatsapp:+31201234567"
 BODY_UNITS_AT_MOST = 1600
+TEMPLATE = "Hoi! Hier is het antwoord op je vraag: {{1}}"  # what every content sid stands for
+# The words of Advanced Opt-Out that WhatsApp senders have at first; the whole message, in any case.
+KEYWORDS = {
+    "STOP": ("STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT"),
+    "START": ("START", "YES", "UNSTOP"),
+    "HELP": ("HELP", "INFO"),
+}
 _ACCOUNT = f"/{API_VERSION}/Accounts/{{account}}"
 
 
@@ -42,7 +65,8 @@ class TwilioStandIn(StandIn):
     """Serves one account; as a context manager. `webhook_url` (settable later) is where inbound messages are posted.
 
     `opted_out` holds addresses that refuse messages (21610); `delivery_errors` maps addresses to the code with which
-    their messages end undelivered. Raises UserError when the port is in use.
+    their messages end undelivered; `conditions` is how it behaves beside its faults. Raises UserError when the port is
+    in use.
     """
 
     def __init__(
@@ -61,7 +85,8 @@ class TwilioStandIn(StandIn):
         self.account_sid, self.auth_token, self.whatsapp_from = account_sid, auth_token, whatsapp_from
         self.webhook_url = webhook_url
         self.opted_out: set[str] = set()
-        self.messages = MessageStore()
+        self.conditions = Conditions()
+        self.messages = MessageStore(self.conditions)
         self._steps = steps
         self._outbox = Outbox(account_sid, auth_token, webhook_pauses)
         self._callbacks: StatusCallbacks | None = None
@@ -78,7 +103,7 @@ class TwilioStandIn(StandIn):
     @property
     def sent(self) -> list[Message]:
         """The messages that the application had accepted here, oldest first."""
-        return [message for message in self.messages.all() if message.direction != "inbound"]
+        return [message for message in self.messages.all() if message.direction != "inbound" and not message.is_foreign]
 
     @property
     def delivery_errors(self) -> dict[str, int]:
@@ -122,12 +147,63 @@ class TwilioStandIn(StandIn):
             sender=sender, to=self.whatsapp_from, body=body, direction="inbound", status="received", webhook="pending",
             media=(media_url,) if media_url else (),
         )  # fmt: skip
-        form = inbound_form(self.account_sid, message, profile_name, media_type)
-        self._inbound_forms[message.sid] = form + list((extra or {}).items())
-        delivery = self._inbound.submit(self.redeliver, message.sid)
+        form = inbound_form(self.account_sid, message, profile_name, media_type) + list((extra or {}).items())
+        if self.conditions.keeps_stop:
+            form += self._opt_out(sender, body)
+        self._inbound_forms[message.sid] = form
+        if self.conditions.webhook == "lost":
+            self.messages.change(message.sid, webhook="lost")
+            return message.sid
+        delivery = self._inbound.submit(self._deliver, message.sid)
         if wait:
             delivery.result()
         return message.sid
+
+    def _deliver(self, sid: str) -> None:
+        how = self.conditions.webhook
+        if how == "late" and self._closing.wait(self.conditions.webhook_delay):
+            return
+        if self.redeliver(sid) and how == "twice":
+            self.redeliver(sid)
+
+    def _opt_out(self, sender: str, body: str) -> Pairs:
+        """What Twilio does itself with its own words: it keeps a list, answers, and says so to the application."""
+        kind = next((kind for kind, words in KEYWORDS.items() if body.strip().upper() in words), None)
+        if kind is None:
+            return []
+        (self.opted_out.add if kind == "STOP" else self.opted_out.discard)(sender)
+        self.place(sender, f"({kind})", direction="outbound-reply")
+        return [("OptOutType", kind)]
+
+    def place(self, to: str, body: str = FOREIGN, *, direction: str = "outbound-api") -> str:
+        """Somebody else who uses this account, or Twilio itself, writes to an address from our number; returns the sid."""
+        address = to if to.startswith("whatsapp:") else f"whatsapp:{to}"
+        return self.messages.add(
+            sender=self.whatsapp_from, to=address, body=body, direction=direction, status="sent", sent=time.time(),
+            is_foreign=True,
+        ).sid  # fmt: skip
+
+    def report(self, sid: str, status: str | None = None) -> int | None:
+        """Post a status callback for a message that was sent (again), whatever the conditions; what was answered."""
+        message = self.messages.find(sid)
+        if message is None or not message.status_callback:
+            return None
+        form = status_form(self.account_sid, replace(message, status=status or message.status))
+        return self._outbox.post(sid, message.status_callback, form)
+
+    def accept(self, pairs: Pairs) -> Message:
+        """Accept a message as if its request had come through just now, whatever the faults say."""
+        form = dict(pairs)
+        template, variables = form.get("ContentSid") or None, form.get("ContentVariables") or None
+        message = self.messages.add(
+            sender=form["From"], to=form["To"], direction="outbound-api", status="queued",
+            body=_filled_in(variables) if template else form.get("Body", ""),
+            media=tuple(value for name, value in pairs if name == "MediaUrl"),
+            status_callback=form.get("StatusCallback") or None, content_sid=template, content_variables=variables,
+        )  # fmt: skip
+        if self._callbacks is not None:
+            self._callbacks.begin(message)
+        return message
 
     def redeliver(self, sid: str) -> bool:
         """Post an inbound message's webhook (again); True when it was answered with 2xx."""
@@ -144,9 +220,16 @@ class TwilioStandIn(StandIn):
             self._api(f"{_ACCOUNT}/Messages.json", "POST", "create", self._create),
             self._api(f"{_ACCOUNT}/Messages.json", "GET", "list", self._list),
             self._api(f"{_ACCOUNT}/Messages/{{sid}}.json", "GET", "fetch", self._fetch),
+            self._api(f"{_ACCOUNT}/Messages/{{sid}}.json", "POST", "fetch", self._redact),
+            self._api(f"{_ACCOUNT}/Messages/{{sid}}.json", "DELETE", "fetch", self._delete),
             self._api("/v2/Indicators/Typing.json", "POST", "typing", self._typing),
             Route("/phone/messages", self._write, methods=["POST"]),
+            *admin_routes(self.conditions, self.messages, self.place),
         ]
+
+    def clock(self) -> float:
+        """The stand-in's own, which may be wrong."""
+        return super().clock() + self.conditions.clock_offset
 
     def failure(self, status: int, code: int | str | None) -> Response:
         """Twilio's JSON for an error."""
@@ -177,17 +260,9 @@ class TwilioStandIn(StandIn):
             raise _not_found(request)
 
     def _create(self, call: Call) -> Response:
-        form = call.form
-        self._check(form)
-        message = self.messages.add(
-            sender=form["From"], to=form["To"], body=form.get("Body", ""), direction="outbound-api", status="queued",
-            media=tuple(value for name, value in call.pairs if name == "MediaUrl"),
-            status_callback=form.get("StatusCallback") or None,
-            content_sid=form.get("ContentSid") or None, content_variables=form.get("ContentVariables") or None,
-        )  # fmt: skip
-        if self._callbacks is not None:
-            self._callbacks.begin(message)
-        return JSONResponse(message.as_json(self.account_sid), 201)
+        self._check(call.form)
+        message = self.accept(call.pairs)
+        return JSONResponse(message.as_json(self.account_sid, clock_offset=self.conditions.clock_offset), 201)
 
     def _check(self, form: dict[str, str]) -> None:
         to, body = form.get("To", ""), form.get("Body", "")
@@ -201,18 +276,40 @@ class TwilioStandIn(StandIn):
             raise Refused(400, 21211, f"Invalid 'To' Phone Number: {to}")
         if not (body or form.get("MediaUrl") or form.get("ContentSid")):
             raise Refused(400, 21602, "Message body is required.")
+        if (template := form.get("ContentSid")) and not re.fullmatch(r"HX[0-9a-fA-F]{32}", template):
+            raise Refused(400, 21655, "The ContentSid is invalid")
+        if (variables := form.get("ContentVariables")) and _variables(variables) is None:
+            raise Refused(400, 21656, "The ContentVariables parameter is invalid")
         if len(body.encode("utf-16-le")) // 2 > BODY_UNITS_AT_MOST:
             raise Refused(400, 21617, "The concatenated message body exceeds the 1600 character limit")
         if to in self.opted_out:
             raise Refused(400, 21610, "Attempt to send to unsubscribed recipient")
 
     def _fetch(self, call: Call) -> Response:
+        return JSONResponse(self.messages.show(self._named(call), self.account_sid))
+
+    def _redact(self, call: Call) -> Response:
+        if call.form.get("Body") != "":
+            raise Refused(400, 20001, "Only the body can be changed, and only to nothing")
+        message = self.messages.change(self._named(call).sid, body="")
+        return JSONResponse(self.messages.show(message, self.account_sid))
+
+    def _delete(self, call: Call) -> Response:
+        self.messages.delete(self._named(call).sid)
+        return Response(status_code=204)
+
+    def _named(self, call: Call) -> Message:
         message = self.messages.find(call.request.path_params["sid"])
         if message is None:
             raise _not_found(call.request)
-        return JSONResponse(message.as_json(self.account_sid))
+        return message
 
     def _list(self, call: Call) -> Response:
+        to = call.request.query_params.get("To", "")
+        if self.conditions.foreign and to not in ("", self.whatsapp_from):
+            newest = next((message for message in reversed(self.messages.all()) if message.to == to), None)
+            if newest is None or not newest.is_foreign:
+                self.place(to)
         try:
             return JSONResponse(self.messages.page(self.account_sid, call.request.query_params))
         except BadFilter as wrong:
@@ -229,17 +326,32 @@ class TwilioStandIn(StandIn):
         return JSONResponse({"success": True})
 
     async def _write(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return JSONResponse({"error": "send JSON"}, 415)  # a foreign page in the same browser cannot, unasked
+        given = await json_object(request)
+        if isinstance(given, Response):
+            return given
         try:
-            given: dict[str, Any] = await request.json()
             sid = self.receive(
                 str(given["from"]), str(given.get("body", "")), profile_name=given.get("profile_name"),
                 media_url=given.get("media_url"), media_type=given.get("media_type"), wait=False,
             )  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError):
             return JSONResponse({"error": "a JSON object with from and body is needed"}, 400)
         return JSONResponse({"sid": sid}, 202)
+
+
+def _variables(text: str) -> dict[str, str] | None:
+    """A template's variables, or None when that is no JSON object."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return None
+    return {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else None
+
+
+def _filled_in(variables: str | None) -> str:
+    """What the list shows of a message that was sent as a template: Twilio's text, not the application's."""
+    values = _variables(variables or "{}") or {}
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values.get(found[1], ""), TEMPLATE)
 
 
 def _not_found(request: Request) -> Refused:

@@ -7,9 +7,10 @@ import itertools
 import threading
 import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx2
 from starlette.datastructures import ImmutableMultiDict
@@ -19,6 +20,7 @@ from local.standins.twilio_messages import API_VERSION, Message, MessageStore
 
 SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 2.0, 15.0
 PAUSES = (0.2, 0.4)  # seconds between the tries of a webhook
+WINDOW_SECONDS, OUTSIDE_WINDOW = 24 * 60 * 60.0, 63016
 
 Pairs = list[tuple[str, str]]
 
@@ -96,26 +98,31 @@ STEPS: tuple[Step, ...] = (Step("sent"), Step("delivered"), Step("read", 0.5))
 
 
 class StatusCallbacks:
-    """Moves sent messages through their states and posts each one, in order, from threads of its own."""
+    """Moves sent messages through their states and posts each one, as the conditions say, from threads of its own."""
 
     def __init__(self, store: MessageStore, outbox: Outbox, steps: Sequence[Step] = STEPS) -> None:
         self.steps = tuple(steps)
         self.delivery_errors: dict[str, int] = {}
         self._store, self._outbox = store, outbox
-        self._due: list[tuple[float, int, str, tuple[Step, ...]]] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._closed = False
+        self._kept_back: dict[str, list[Pairs]] = {}
         self._pool = ThreadPoolExecutor(4, "twilio-callback")
         self._clock = threading.Thread(target=self._run, name="twilio-callbacks", daemon=True)
         self._clock.start()
 
     def begin(self, message: Message) -> None:
-        """Schedule the states of a message that was accepted; an address in `delivery_errors` fails after sent."""
-        steps = self.steps
-        if message.to in self.delivery_errors:
-            steps = (Step("sent"), Step("undelivered"))
-        self._schedule(message.sid, steps)
+        """Begin with the states of a message that was accepted; one that cannot arrive fails after sent."""
+        code = self.delivery_errors.get(message.to) or self._outside_window(message)
+        steps = self.steps if code is None else (Step("sent"), Step("undelivered"))
+        if not steps:
+            return
+        if self._store.conditions.callbacks == "early":
+            self._reach(message.sid, steps, code)  # whoever waits for the answer to the create call waits for this too
+        else:
+            self._later(steps[0].after, partial(self._reach, message.sid, steps, code))
 
     def close(self) -> None:
         """Stop; what is not posted yet never will be."""
@@ -125,11 +132,17 @@ class StatusCallbacks:
         self._clock.join(5)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _schedule(self, sid: str, steps: tuple[Step, ...]) -> None:
-        if not steps:
-            return
+    def _outside_window(self, message: Message) -> int | None:
+        """WhatsApp's rule, if it is kept: text only within 24 hours of the last message from there."""
+        if not self._store.conditions.keeps_window or message.content_sid:
+            return None
+        since = time.time() - WINDOW_SECONDS
+        came_in = any(other.sender == message.to and other.created > since for other in self._store.all())
+        return None if came_in else OUTSIDE_WINDOW
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
         with self._changed:
-            heapq.heappush(self._due, (time.monotonic() + steps[0].after, next(self._order), sid, steps))
+            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), action))
             self._changed.notify()
 
     def _run(self) -> None:
@@ -141,23 +154,43 @@ class StatusCallbacks:
                 if wait is None or wait > 0:
                     self._changed.wait(wait)
                     continue
-                _, _, sid, steps = heapq.heappop(self._due)
-            self._pool.submit(self._reach, sid, steps)
+                _, _, action = heapq.heappop(self._due)
+            self._pool.submit(action)
 
-    def _reach(self, sid: str, steps: tuple[Step, ...]) -> None:
-        status = steps[0].status
+    def _reach(self, sid: str, steps: tuple[Step, ...], code: int | None) -> None:
+        status, left = steps[0].status, steps[1:]
         values: dict[str, object] = {"status": status}
         if status == "sent":
             values["sent"] = time.time()
-        message = self._store.find(sid)
-        if message is None or self._closed:
+        if self._store.find(sid) is None or self._closed:
             return
         if status in ("failed", "undelivered"):
-            values["error_code"] = self.delivery_errors.get(message.to)
+            values["error_code"] = code
         message = self._store.change(sid, **values)
         if message.status_callback:
-            self._outbox.post(sid, message.status_callback, status_form(self._outbox.account_sid, message))
-        self._schedule(sid, steps[1:])
+            self._tell(message, is_last=not left)
+        if left:
+            self._later(left[0].after, partial(self._reach, sid, left, code))
+
+    def _tell(self, message: Message, *, is_last: bool) -> None:
+        conditions, form = self._store.conditions, status_form(self._outbox.account_sid, message)
+        post = partial(self._outbox.post, message.sid, message.status_callback or "")
+        match conditions.callbacks:
+            case "lost":
+                return
+            case "late":
+                self._later(conditions.callback_delay, partial(post, form))
+            case "twice":
+                post(form)
+                post(form)
+            case "reversed":
+                kept = self._kept_back.setdefault(message.sid, [])
+                kept.append(form)
+                if is_last:
+                    for kept_back in reversed(self._kept_back.pop(message.sid)):
+                        post(kept_back)
+            case _:
+                post(form)
 
 
 def status_form(account_sid: str, message: Message) -> Pairs:

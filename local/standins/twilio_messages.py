@@ -12,6 +12,8 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import urlencode
 
+from local.standins.twilio_conditions import Conditions
+
 API_VERSION = "2010-04-01"
 PAGE_SIZE, PAGE_SIZE_AT_MOST = 50, 1000
 
@@ -20,9 +22,10 @@ Listener = Callable[[str, "Message"], None]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message resource; times are Unix seconds.
+    """One message resource; times are Unix seconds by this machine's clock.
 
-    `webhook` (inbound only) is pending, answered or failed; `read` (inbound only) is set by the typing indicator.
+    `webhook` (inbound only) is pending, answered, failed or lost; `read` (inbound only) is set by the typing indicator.
+    `is_foreign` marks what the application had no part in: somebody else used the account, or Twilio answered by itself.
     """
 
     sid: str
@@ -41,17 +44,23 @@ class Message:
     content_variables: str | None = None
     webhook: str = ""
     read: bool = False
+    is_foreign: bool = False
 
-    def as_json(self, account_sid: str) -> dict[str, Any]:
+    @property
+    def listed_at(self) -> float:
+        """What the list is sorted and filtered by: when it was sent, or created if it was not."""
+        return self.created if self.sent is None else self.sent
+
+    def as_json(self, account_sid: str, *, clock_offset: float = 0.0, redacted: bool = False) -> dict[str, Any]:
         """The resource as Twilio's API shows it."""
         uri = f"/{API_VERSION}/Accounts/{account_sid}/Messages/{self.sid}"
         return {
             "account_sid": account_sid,
             "api_version": API_VERSION,
-            "body": self.body,
-            "date_created": _rfc2822(self.created),
-            "date_sent": None if self.sent is None else _rfc2822(self.sent),
-            "date_updated": _rfc2822(self.updated),
+            "body": "" if redacted else self.body,
+            "date_created": _rfc2822(self.created + clock_offset),
+            "date_sent": None if self.sent is None else _rfc2822(self.sent + clock_offset),
+            "date_updated": _rfc2822(self.updated + clock_offset),
             "direction": self.direction,
             "error_code": self.error_code,
             "error_message": None,
@@ -80,12 +89,13 @@ class MessageStore:
     Listeners hear ("created" | "changed" | "typing", message), outside the lock, in the thread that made the change.
     """
 
+    conditions: Conditions = field(default_factory=Conditions)
     listeners: list[Listener] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _messages: dict[str, Message] = field(default_factory=dict)
 
     def add(self, *, sender: str, to: str, body: str, direction: str, status: str, **more: Any) -> Message:
-        """Create a resource with a fresh sid: SM…, or MM… when it carries media."""
+        """Create a resource; one with media has an MM sid, as at Twilio."""
         now = time.time()
         sid = ("MM" if more.get("media") else "SM") + secrets.token_hex(16)
         message = Message(sid, sender, to, body, direction, status, now, now, **more)
@@ -102,6 +112,24 @@ class MessageStore:
         self.tell("changed", message)
         return message
 
+    def delete(self, sid: str) -> bool:
+        """Take one away; False when there is none."""
+        with self._lock:
+            return self._messages.pop(sid, None) is not None
+
+    def age(self, seconds: float) -> None:
+        """Let time pass for all of them: each becomes so much older."""
+        with self._lock:
+            self._messages = {
+                sid: replace(
+                    message,
+                    created=message.created - seconds,
+                    updated=message.updated - seconds,
+                    sent=None if message.sent is None else message.sent - seconds,
+                )
+                for sid, message in self._messages.items()
+            }
+
     def find(self, sid: str) -> Message | None:
         """One resource, or None."""
         with self._lock:
@@ -117,10 +145,17 @@ class MessageStore:
         for listener in list(self.listeners):
             listener(what, message)
 
+    def show(self, message: Message, account_sid: str) -> dict[str, Any]:
+        """One resource as whoever reads it back sees it now."""
+        conditions = self.conditions
+        return message.as_json(account_sid, clock_offset=conditions.clock_offset, redacted=conditions.redacted)
+
     def page(self, account_sid: str, query: Mapping[str, str]) -> dict[str, Any]:
         """One page of the list, newest first, as Twilio's API shows it. Raises BadFilter."""
-        matches = _filters(query)
-        found = [message for message in reversed(self.all()) if all(match(message) for match in matches)]
+        matches = self._filters(query)
+        by_age = enumerate(self.all())
+        newest_first = [one for _, one in sorted(by_age, key=lambda pair: (pair[1].listed_at, pair[0]), reverse=True)]
+        found = [message for message in newest_first if all(match(message) for match in matches)]
         size, number = _size(query), _whole(query, "Page", 0)
         token = query.get("PageToken", "").removeprefix("PA")
         if token:
@@ -136,7 +171,7 @@ class MessageStore:
 
         more_there = len(found) > start + size
         return {
-            "messages": [message.as_json(account_sid) for message in shown],
+            "messages": [self.show(message, account_sid) for message in shown],
             "page": number,
             "page_size": size,
             "start": start,
@@ -147,20 +182,20 @@ class MessageStore:
             "previous_page_uri": uri(number - 1) if number > 0 else None,
         }
 
+    def _filters(self, query: Mapping[str, str]) -> list[Callable[[Message], bool]]:
+        shown_until = time.time() - self.conditions.list_lag
+        matches: list[Callable[[Message], bool]] = [lambda message: message.created <= shown_until]
+        if to := query.get("To"):
+            matches.append(lambda message: message.to == to)
+        if sender := query.get("From"):
+            matches.append(lambda message: message.sender == sender)
+        for name in ("DateSent", "DateSent>", "DateSent<"):
+            if given := query.get(name):
+                matches += [_by_date(name, given, self.conditions.clock_offset)]
+        return matches
 
-def _filters(query: Mapping[str, str]) -> list[Callable[[Message], bool]]:
-    matches: list[Callable[[Message], bool]] = []
-    if to := query.get("To"):
-        matches.append(lambda message: message.to == to)
-    if sender := query.get("From"):
-        matches.append(lambda message: message.sender == sender)
-    for name in ("DateSent", "DateSent>", "DateSent<"):
-        if given := query.get(name):
-            matches += [_by_date(name, given)]
-    return matches
 
-
-def _by_date(name: str, given: str) -> Callable[[Message], bool]:
+def _by_date(name: str, given: str, clock_offset: float) -> Callable[[Message], bool]:
     """Both bounds are inclusive; a bare date means the whole day (GMT), as does any DateSent without a bound."""
     try:
         moment = datetime.fromisoformat(given)
@@ -175,7 +210,7 @@ def _by_date(name: str, given: str) -> Callable[[Message], bool]:
     low, high = first.timestamp(), last.timestamp()
 
     def match(message: Message) -> bool:
-        moment_of = message.created if message.sent is None else message.sent
+        moment_of = message.listed_at + clock_offset
         return (name == "DateSent<" or moment_of >= low) and (name == "DateSent>" or moment_of < high)
 
     return match

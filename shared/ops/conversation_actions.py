@@ -82,12 +82,14 @@ def _act(visit: Visit, work: Callable[[Conn], object], *, notice: str, typed: st
     return visit.back(f"/conversations/{visit.id()}", notice=notice)
 
 
+ANSWER_BYTES = 256 * 1024  # the longest answer, in a script whose letters take nine bytes in a form
+
 ROUTES: tuple[Route, ...] = (
     action("/conversations/{id:uuid}/take-over", take_over),
     action("/conversations/{id:uuid}/hand-back", hand_back),
     action("/conversations/{id:uuid}/resolve", resolve),
-    action("/conversations/{id:uuid}/answer", answer),
+    action("/conversations/{id:uuid}/answer", answer, limit=ANSWER_BYTES),
     action("/conversations/{id:uuid}/suggest", ask),
-    action("/conversations/{id:uuid}/suggestions/{suggestion:uuid}/approve", approve),
+    action("/conversations/{id:uuid}/suggestions/{suggestion:uuid}/approve", approve, limit=ANSWER_BYTES),
     action("/conversations/{id:uuid}/suggestions/{suggestion:uuid}/reject", reject),
 )

@@ -8,7 +8,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from shared.conversation import detail, listing, suggestions
-from shared.conversation.text import MESSAGE_UNITS, utf16_units
+from shared.conversation.outgoing import TEXT_UNITS_AT_MOST
+from shared.conversation.text import utf16_units
 from shared.errors import UserError
 from shared.knowledge import passages
 from shared.ops import failures, thread
@@ -57,8 +58,8 @@ def show(visit: Visit, *, problem: UserError | None = None, typed: str | None = 
         edited=edited,
         is_gone=bool(suggestion_id and not edited and not problem),
         text=text,
-        too_many=max(utf16_units(text.strip().replace("\r\n", "\n")) - MESSAGE_UNITS, 0),
-        most=MESSAGE_UNITS,
+        too_many=max(utf16_units(text.strip().replace("\r\n", "\n")) - TEXT_UNITS_AT_MOST, 0),
+        most=TEXT_UNITS_AT_MOST,
         newest=url(f"/conversations/{visit.id()}") if before else None,
         live_url=_live_url(visit, shown["stamp"], is_closed=obstacle is not None),
         is_closed=obstacle is not None,

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from shared.conversation.codes import meaning
 from shared.ops.files import static_files
 from shared.ops.routes import PREFIX
 from shared.ops.text import CLIP, clip, plain, said
@@ -31,7 +32,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {"url": url, "static": static, "live": live, "long": long}
+    made.globals |= {"url": url, "static": static, "live": live, "long": long, "meaning": meaning}
     made.filters |= {"said": said, "clip": clip, "plain": plain}
     return made
 

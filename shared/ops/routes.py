@@ -34,6 +34,8 @@ def page(path: str, handler: Handler, *, is_open: bool = False) -> Route:
     return Route("GET", path, handler, is_open=is_open)
 
 
-def action(path: str, handler: Handler, *, upload: bool = False, is_open: bool = False) -> Route:
-    """Something that is done: only by a POST with the session's CSRF token, from a page of ours."""
-    return Route("POST", path, handler, UPLOAD_BYTES if upload else FORM_BYTES, is_open)
+def action(
+    path: str, handler: Handler, *, upload: bool = False, is_open: bool = False, limit: int = FORM_BYTES
+) -> Route:
+    """Something that is done: only by a POST with the session's CSRF token, from a page of ours, of at most `limit` bytes."""
+    return Route("POST", path, handler, UPLOAD_BYTES if upload else limit, is_open)

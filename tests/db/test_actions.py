@@ -160,7 +160,7 @@ def test_a_reply_that_is_held_stays_a_matter_of_evidence(world: World) -> None:
 
     world.line.before = before
     world.says(ADDRESS, "hoeveel verlof heb ik?")
-    run_all(world)
+    world.settle_doubts(rounds=30)
     take_over(world)
     run_all(world)
     assert world.rows("SELECT status FROM messages WHERE source = 'ai'") == [("held",)]

@@ -101,7 +101,7 @@ def test_what_may_have_left_is_not_cancelled(world: World, status: str) -> None:
     world.line.before = raising(ConnectionRefusedError(), times=1)
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     world.run()
-    world.execute(
+    world.force(
         "UPDATE messages SET status = %(status)s, held_reason = 'x', send_started_at = now() WHERE source = 'ai'",
         status=status,
     )

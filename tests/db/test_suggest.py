@@ -346,7 +346,7 @@ def test_what_comes_back_unchanged_from_a_form_is_not_edited(manual: World) -> N
     ("prepare", "text", "name"),
     [
         ("SELECT", " \n", "empty"),
-        ("SELECT", "x" * 1601, "too_long"),
+        ("SELECT", "x" * 16001, "too_long"),
         ("UPDATE conversations SET opted_out_at = now()", None, "opted_out"),
         ("UPDATE conversations SET last_inbound_at = now() - interval '25 hours'", None, "outside_window"),
         ("UPDATE messages SET answered_by = id", None, "answered_meanwhile"),

@@ -37,7 +37,7 @@ class Employees:
     def meet(self, fault: str | None = None) -> None:
         """From now on the model has this fault alone, or none."""
         self._model.faults.clear()
-        for rule in MODEL[fault] if fault else ():
+        for rule in MODEL[fault].rules if fault else ():
             self._model.faults.put(read_rule(rule))
 
     def job_is(self, name: str, status: str, attempts: int) -> None:

@@ -196,6 +196,9 @@ class PhonePage:
     def switch(self, fault: str, on: bool) -> None:
         """Turn a fault on or off in the open drawer."""
         found = self.page.locator(f"[data-fault={fault}]")
+        group = self.page.locator("details.group").filter(has=found)
+        if group.get_attribute("open") is None:
+            group.locator("summary").click()
         expect(found).to_have_attribute("aria-checked", str(not on).lower())
         found.click()
         expect(found).to_have_attribute("aria-checked", str(on).lower())
@@ -215,6 +218,23 @@ class PhonePage:
         newest = self.job(name).first
         appears(newest.and_(self.page.locator(f"[data-state={state}]")), f"a job of {name} that is {state}")
         return newest
+
+    def message_gets(self, name: str, status: str) -> Locator:
+        """Wait until a message of somebody's newest job is in this state, in the page's words for states; its line."""
+        line = self.job(name).first.locator(f"[data-testid=sent][data-status={status}]")
+        appears(line, f"a message to {name} that is {status}")
+        return line
+
+    def close_groups(self) -> None:
+        """Fold the switches away, so that the jobs can be seen."""
+        for opened in self.page.locator("details.group[open] summary").all():
+            opened.click()
+
+    def all_off(self) -> None:
+        """Press the button that turns all faults off."""
+        button = self.page.get_by_test_id("all-off")
+        button.click()
+        expect(button).to_be_hidden()
 
     def seconds_left(self, name: str) -> int:
         """The countdown on the card of somebody's newest job, in seconds; 0 when there is none."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
 
+from local.standins.azure_openai import OpenAIStandIn
 from shared.clients.azure_openai import Answer, AzureOpenAI, ChatMessage
 from shared.errors import Failure, FailureKind, PermanentError, TransientError, classify
 from tests.fakes.faulty_server import (
@@ -62,7 +64,7 @@ def fails(plan: Plan, seconds: float = 10.0) -> Failure:
 
 def test_an_answer() -> None:
     with faulty(replies(answer(200, completion()))) as server:
-        assert model(server.url).answer(PROMPT) == Answer("Vijfentwintig [1].", "gpt-4o-mini-2024-07-18")
+        said = model(server.url).answer(PROMPT)
         [seen] = server.seen
     assert (seen.method, seen.path) == ("POST", "/openai/v1/chat/completions")
     assert seen.headers["authorization"] == "Bearer model-key-0123456789"
@@ -70,6 +72,8 @@ def test_an_answer() -> None:
     assert seen.json["messages"] == PROMPT
     assert seen.json["temperature"] == 0
     assert isinstance(seen.json["seed"], int)
+    asked_with = {"temperature": 0, "seed": seen.json["seed"]}
+    assert said == Answer("Vijfentwintig [1].", "gpt-4o-mini-2024-07-18", asked_with)
 
 
 def test_the_connection_is_kept_between_calls() -> None:
@@ -213,14 +217,56 @@ def refuses(*names: str) -> Plan:
 def test_what_the_model_does_not_take_is_left_out_from_then_on() -> None:
     with faulty(refuses("temperature", "seed")) as server:
         client = model(server.url)
-        client.answer(PROMPT)
+        assert client.answer(PROMPT).parameters == {}
         assert len(server.seen) == 3
-        client.answer(PROMPT)
+        assert client.answer(PROMPT).parameters == {}
         assert len(server.seen) == 4
     failure = fails(
         replies(answer(400, {"error": {"message": "no", "param": "messages", "code": "unsupported_value"}}))
     )
     assert failure.kind is FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Unrecognized request argument supplied: seed", "param": None, "code": None},
+        {"message": "Unsupported parameter: 'seed' is not supported with this model.", "param": "seed", "code": None},
+        {
+            "message": "'seed' does not support 20250101 with this model.",
+            "param": None,
+            "code": "invalid_request_error",
+        },
+    ],
+    ids=["unrecognized", "no code", "no name"],
+)
+def test_one_is_left_out_and_the_other_kept(error: dict[str, Any]) -> None:
+    def judge(seen: Seen) -> bytes:
+        return answer(400, {"error": error}) if "seed" in seen.json else answer(200, completion())
+
+    with faulty(replies(judge)) as server:
+        client = model(server.url)
+        assert client.answer(PROMPT).parameters == {"temperature": 0}
+        assert client.answer(PROMPT).parameters == {"temperature": 0}
+        assert len(server.seen) == 3
+
+
+def test_calls_that_learn_it_at_once_forget_nothing_of_it() -> None:
+    with faulty(refuses("temperature", "seed")) as server, ThreadPoolExecutor(8) as pool:
+        client = model(server.url)
+        assert all(not said.parameters for said in pool.map(lambda _: client.answer(PROMPT), range(16)))
+        known = len(server.seen)
+        client.answer(PROMPT)
+        assert len(server.seen) == known + 1
+
+
+def test_a_model_that_reasons_answers_at_the_first_try_of_a_job() -> None:
+    question: list[ChatMessage] = [{"role": "user", "content": '<question language="nl">\nHoe?\n</question>'}]
+    with OpenAIStandIn(refuses=("temperature", "seed")) as standin:
+        client = model(standin.url)
+        for _ in range(3):
+            assert client.answer(question).parameters == {}
+        assert len(standin.requests) == 3 + 1 + 1
 
 
 def test_text_that_cannot_be_sent_is_permanent() -> None:

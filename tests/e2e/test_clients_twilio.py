@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import logging
 import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import pytest
 from twilio.base.exceptions import TwilioRestException, TwilioServiceException  # type: ignore[import-untyped]
 
 from shared.clients.deadline import boot_clock
-from shared.clients.twilio import TooLate, TwilioLine
+from shared.clients.twilio import Listed, Listing, Template, TooLate, TwilioLine
 from shared.clients.twilio_http import open_call
 from shared.errors import Failure, FailureKind, HeldError, TransientError, classify, shorten
 from tests.fakes.eventually import eventually
@@ -168,7 +171,7 @@ def test_refusals(data: bytes, kind: FailureKind, error_class: str, code: int | 
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7), ("0.5", 0.5), ("99999999", 900), ("-3", 0), ("Fri, 31 Dec 9999 23:59:59 GMT", 900)],
+    [("7", 7), ("0.5", 0.5), ("99999999", 900), ("Fri, 31 Dec 9999 23:59:59 GMT", 900)],
 )
 def test_throttled_with_a_time_to_come_back(value: str, seconds: float) -> None:
     _, failure = fails(replies(answer(429, error_body(20429, 429), Retry_After=value)))
@@ -297,3 +300,104 @@ def test_no_text_and_no_token_reach_the_logs(caplog: pytest.LogCaptureFixture) -
     assert caplog.records
     for secret in ("geheim", "twilio-token", base64.b64encode(b"AC0000").decode()[:6]):
         assert secret not in caplog.text
+
+
+SINCE = datetime(2026, 3, 1, 11, 58, tzinfo=UTC)
+
+
+def listed(sid: str, minute: int, **changed: Any) -> dict[str, Any]:
+    """A message as the list shows it, created at so many minutes after 11."""
+    return {
+        "sid": sid, "body": f"tekst {sid}", "status": "delivered", "error_code": None,
+        "date_created": f"Sun, 01 Mar 2026 11:{minute:02d}:00 +0000",
+    } | changed  # fmt: skip
+
+
+def page(*messages: dict[str, Any], more: str | None = None, **headers: str) -> bytes:
+    body = {"messages": list(messages), "page": 0, "page_size": 50, "next_page_uri": more}
+    return answer(200, body, **({"Date": "Sun, 01 Mar 2026 12:00:00 GMT"} | headers))
+
+
+NEXT = f"/2010-04-01/Accounts/AC{'0' * 32}/Messages.json?PageSize=50&Page=1&PageToken=PASM2"
+
+
+def test_a_list_says_what_was_sent_and_what_time_it_is() -> None:
+    with faulty(
+        replies(page(listed("SM2", 59), listed("SM1", 58, error_code=63024, status="Undelivered", body=None)))
+    ) as server:
+        found = line(server.url).find(to="+31612345678", since=SINCE)
+        [seen] = server.seen
+    assert (seen.method, urlsplit(seen.path).path) == ("GET", f"/2010-04-01/Accounts/AC{'0' * 32}/Messages.json")
+    asked = dict(parse_qsl(urlsplit(seen.path).query))
+    assert asked == {"To": "whatsapp:+31612345678", "From": "whatsapp:+31201234567", "PageSize": "50"}
+    assert found == Listing(
+        (
+            Listed("SM2", "tekst SM2", datetime(2026, 3, 1, 11, 59, tzinfo=UTC), "delivered"),
+            Listed("SM1", "", datetime(2026, 3, 1, 11, 58, tzinfo=UTC), "undelivered", "63024"),
+        ),
+        datetime(2026, 3, 1, 12, tzinfo=UTC),
+        reaches=True,
+    )
+
+
+def test_a_list_of_all_addresses() -> None:
+    with faulty(replies(page())) as server:
+        assert line(server.url).find(to=None, since=SINCE).messages == ()
+        assert "To=" not in server.seen[0].path
+
+
+def test_a_list_is_read_as_far_back_as_is_asked() -> None:
+    with faulty(replies(page(listed("SM2", 59), more=NEXT)), replies(page(listed("SM1", 57), more=NEXT))) as server:
+        found = line(server.url).find(to="+31612345678", since=SINCE)
+        assert [seen.path for seen in server.seen][1:] == [NEXT]
+    assert ([message.sid for message in found.messages], found.reaches) == (["SM2", "SM1"], True)
+
+
+def test_a_list_that_goes_on_and_on_does_not_reach() -> None:
+    with faulty(replies(page(listed("SM2", 59), more=NEXT))) as server:
+        found = line(server.url).find(to="+31612345678", since=SINCE)
+        assert len(server.seen) == 4
+    assert not found.reaches
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "error_class"),
+    [
+        (page(Date=""), FailureKind.TRANSIENT, "no_date"),
+        (page(Date="gisteren"), FailureKind.TRANSIENT, "no_date"),
+        (answer(200, b"<html>", Date="Sun, 01 Mar 2026 12:00:00 GMT"), FailureKind.TRANSIENT, "broken_answer"),
+        (answer(200, {"x": 1}, Date="Sun, 01 Mar 2026 12:00:00 GMT"), FailureKind.TRANSIENT, "broken_answer"),
+        (page(listed("", 59)), FailureKind.TRANSIENT, "broken_answer"),
+        (page(listed("SM1", 59, date_created=None)), FailureKind.TRANSIENT, "broken_answer"),
+        (page(listed("SM1", 59, date_created="gisteren")), FailureKind.TRANSIENT, "broken_answer"),
+        (answer(401, error_body(20003, 401)), FailureKind.CREDENTIAL, "credential"),
+        (answer(429, error_body(20429, 429), Retry_After="7"), FailureKind.THROTTLED, "throttled"),
+        (answer(500, error_body(20500, 500)), FailureKind.TRANSIENT, "unavailable"),
+        (answer(404, error_body(20404, 404)), FailureKind.PERMANENT, "rejected"),
+    ],
+    ids=["no-date", "bad-date", "html", "json", "no-sid", "no-creation", "bad-creation", "401", "429", "500", "404"],
+)
+def test_a_list_that_cannot_be_had_or_read(data: bytes, kind: FailureKind, error_class: str) -> None:
+    with faulty(replies(data)) as server, pytest.raises(Exception) as caught:  # noqa: PT011  # what it becomes is looked at
+        line(server.url).find(to="+31612345678", since=SINCE)
+    failure = classify(caught.value)
+    assert (failure.kind, failure.error_class) == (kind, error_class)
+
+
+@pytest.mark.parametrize(
+    ("plan", "error_class"), [(silent, "timeout"), (close_at_once, "dropped"), (drips(b"x", 0.02), "dropped")]
+)
+def test_a_list_that_breaks_off(plan: Plan, error_class: str) -> None:
+    with faulty(plan) as server, pytest.raises(Exception) as caught:  # noqa: PT011  # what it becomes is looked at
+        TwilioLine(settings(TWILIO_API_BASE_URL=server.url), find_seconds=SHORT).find(to="+31612345678", since=SINCE)
+    failure = classify(caught.value)
+    assert failure.kind is FailureKind.TRANSIENT
+    assert failure.error_class in (error_class, "timeout")
+
+
+def test_a_template_takes_the_place_of_the_body() -> None:
+    with faulty(replies(answer(201, CREATED))) as server:
+        assert send(server.url, template=Template("HX1", {"1": "Hoi “jij”"})) == SID
+        form = server.seen[0].form
+    assert "Body" not in form
+    assert (form["ContentSid"], json.loads(form["ContentVariables"])) == ("HX1", {"1": "Hoi “jij”"})

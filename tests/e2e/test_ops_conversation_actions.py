@@ -110,9 +110,9 @@ class TestOwnAnswer:
     def test_length_counts_as_whatsapp_does_and_a_longer_text_is_kept(
         self, world: World, hr: Visitor, path: str
     ) -> None:
-        assert 'maxlength="1600"' in hr.get(path).text
+        assert 'maxlength="16000"' in hr.get(path).text
         assert "Hooguit 1" in hr.get(path).text
-        long = "\n" + "😀" * 799 + "abc"
+        long = "\n" + "😀" * 7999 + "abc"
         refused = say(hr, path, long)
         assert "te lang" in problem(refused)
         assert "1 teken te veel." in words_of(refused.text)
@@ -178,5 +178,5 @@ class TestSafety:
         hr = Visitor(world.app, language="en")
         assert notice(hr, hr.post(f"{path}/take-over")).startswith("You have taken the conversation over.")
         assert problem(hr.post(f"{path}/take-over")) == "A person has taken this conversation over already."
-        assert problem(say(hr, path, "x" * 1601)).startswith("The text is too long")
-        assert "1 character too many." in words_of(say(hr, path, "x" * 1601).text)
+        assert problem(say(hr, path, "x" * 16001)).startswith("The text is too long")
+        assert "1 character too many." in words_of(say(hr, path, "x" * 16001).text)

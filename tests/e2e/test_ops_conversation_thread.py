@@ -82,7 +82,7 @@ class TestThread:
         self, world: World, hr: Visitor, change: str, nl: str, en: str
     ) -> None:
         path = asked(world)
-        world.execute(f"UPDATE messages SET {change} WHERE from_self")
+        world.force(f"UPDATE messages SET {change} WHERE from_self")
         page = hr.get(path).text
         assert nl in words_of(page)
         assert re.search(r'class="message ours ai unsent"', page), "the employee has not seen it"

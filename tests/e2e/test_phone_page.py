@@ -15,7 +15,6 @@ import requests
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, expect
 
-from local.phone.switches import MODEL, TWILIO
 from tests.e2e.browser import chromium
 from tests.e2e.phone_page import DESKTOP, PHONE, PhonePage, Screen, appears
 from tests.e2e.up_process import QUICK, UpProcess
@@ -68,8 +67,7 @@ def visit(up: UpProcess, pages: dict[Screen, PhonePage]) -> Iterator[Visit]:
         return pages[screen]
 
     yield visited
-    for fault in (*TWILIO, *MODEL):
-        requests.post(f"{up.page_url}faults", json={"name": fault, "on": False}, timeout=5).raise_for_status()
+    requests.delete(f"{up.page_url}faults", json={}, timeout=5).raise_for_status()
     for page in pages.values():
         page.check()
 
@@ -81,6 +79,11 @@ def picture(page: PhonePage, name: str) -> None:
         path = IMAGES / f"{name}.png"
         page.picture(path)
         assert path.stat().st_size < PICTURE_BYTES_AT_MOST
+
+
+def hurry(up: UpProcess) -> None:
+    """What waits is due now, not ten seconds later."""
+    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +119,10 @@ def test_a_model_that_is_down_costs_an_attempt_and_is_tried_again(visit: Visit, 
     expect(job.locator("[data-outcome=retry]")).to_contain_text("Failed, again later: service unavailable (503)")
     expect(job.locator(".countdown")).to_contain_text("Next try in")
     assert 5 <= page.seconds_left("Grace Mensah") <= 10
+    page.close_groups()
     picture(page, "retry")
     page.switch("model_down", on=False)
-    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")  # not ten seconds later
+    hurry(up)
     page.gets(BICYCLE[1])
     page.job_gets("Grace Mensah", "done")
     expect(job).to_contain_text("attempt 2 of 3")
@@ -131,10 +135,50 @@ def test_an_answer_that_twilio_accepted_before_the_line_fell_arrives_once(visit:
     page.ask(BICYCLE[0])
     page.gets(BICYCLE[1])
     page.switch("twilio_drop", on=False)
-    job = page.job_gets("Emeka Okafor", "done")
-    expect(job.locator("[data-outcome=failed]")).to_contain_text("Held: unsure whether it was sent")
-    expect(job.locator("[data-outcome=settled]")).to_contain_text("Twilio reported that it has the message")
+    sent = page.message_gets("Emeka Okafor", "read")
+    expect(sent).to_contain_text("Read · status report")
+    expect(sent).to_contain_text("broken off")
+    hurry(up)
+    page.job_gets("Emeka Okafor", "done")
     assert up.sends_to("+319700000005") == 1
+
+
+def test_without_callbacks_a_look_at_twilio_finds_it(visit: Visit, up: UpProcess) -> None:
+    page = visit(DESKTOP, "Tom O'Brien")
+    page.ask("When is my holiday allowance paid?")
+    page.gets("paid in May")
+    page.switch("callback_lost", on=True)
+    page.switch("twilio_drop", on=True)
+    page.ask(BICYCLE[0])
+    page.gets(BICYCLE[1])
+    expect(page.message_gets("Tom O'Brien", "doubt")).to_contain_text("Unsure whether it arrived")
+    expect(page.job("Tom O'Brien").first.locator(".countdown")).to_contain_text("Next try in")
+    page.switch("twilio_drop", on=False)
+    hurry(up)
+    job = page.job_gets("Tom O'Brien", "done")
+    expect(job.get_by_test_id("sent")).to_contain_text("found in Twilio's list")
+    expect(job.get_by_test_id("sent")).to_contain_text("broken off → found")
+    page.all_off()
+    assert page.theirs.count() == 2
+
+
+def test_what_nobody_can_tell_is_held_for_a_person(visit: Visit, up: UpProcess) -> None:
+    page = visit(DESKTOP, "Milan Petrović")
+    page.ask("When is my holiday allowance paid?")
+    page.gets("paid in May")
+    page.switch("lookup_foreign", on=True)
+    page.switch("twilio_drop_before", on=True)
+    page.ask(BICYCLE[0])
+    page.message_gets("Milan Petrović", "doubt")
+    hurry(up)
+    page.gets("door een ander systeem verstuurd")
+    job = page.job_gets("Milan Petrović", "held")
+    expect(job.get_by_test_id("sent")).to_contain_text("Held: a person decides")
+    expect(job.get_by_test_id("sent")).to_contain_text("foreign message → held")
+    assert page.sticks_out() == []
+    page.close_groups()
+    picture(page, "held")
+    page.all_off()
 
 
 def test_a_retry_comes_by_itself_even_after_the_host_was_killed_in_the_middle_of_another_answer(

@@ -140,6 +140,7 @@ def test_an_answer_on_another_phone_is_counted(page: Page, application: Applicat
 
 def test_switches_jobs_and_the_kill_button(page: Page, application: Application) -> None:
     page.get_by_test_id("show-drawer").click()
+    page.locator("[data-group=model] summary").click()
     switch = page.locator("[data-fault=model_throttle]")
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "true")
@@ -174,6 +175,7 @@ def test_the_server_refuses_what_is_not_for_it(application: Application) -> None
     assert "script-src 'self'" in requests.get(f"{url}/phone/", timeout=5).headers["content-security-policy"]
     for path in ("faults", "people", "kill", "messages"):
         assert requests.post(f"{url}/phone/{path}", data="{}", timeout=5).status_code == 415
+    assert requests.delete(f"{url}/phone/faults", timeout=5).status_code == 415
     assert requests.post(f"{url}/phone/faults", json={"name": "moon", "on": True}, timeout=5).status_code == 400
     assert requests.post(f"{url}/phone/people", json={"phone": "hello"}, timeout=5).status_code == 400
     for name in ("nothing.js", "..%2fserver.py", "%2e%2e%2fserver.py"):

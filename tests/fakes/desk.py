@@ -19,7 +19,8 @@ WHO = "anna"
 NOTICE = "Je praat met een digitale assistent; stuur “medewerker” als je liever een mens spreekt.\n\n"
 ANSWER = "Je hebt 200 uur verlof. [1]\n\nBron: [1] Personeelshandboek › Verlof"
 TABLES = (
-    "suggestions", "messages", "job_attempts", "ai_jobs", "conversations", "people", "documents", "imports", "audit_log",
+    "message_events", "suggestions", "messages", "job_attempts", "ai_jobs", "conversations", "people", "documents", "imports",
+    "audit_log",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ from shared.clients.azure_openai import Answer, ChatMessage
 from shared.conversation import inbound
 from shared.db.pool import Database, Row
 from shared.settings import EMBEDDING_DIMENSIONS, Settings, load
+from tests.fakes.line import FakeLine as FakeLine
 
 ENVIRONMENT = {
     "DATABASE_URL": "postgresql://nowhere/none",
@@ -37,27 +39,6 @@ def settings(**changes: str) -> Settings:
 
 
 @dataclass
-class FakeLine:
-    """Twilio's line: records what it accepts; `plan` may raise, before or after acceptance."""
-
-    accepted: list[dict[str, Any]] = field(default_factory=list)
-    typed: list[str] = field(default_factory=list)
-    before: Callable[[dict[str, Any]], None] = lambda _: None
-    after: Callable[[dict[str, Any]], None] = lambda _: None
-
-    def send(self, *, to: str, body: str, status_callback: str, not_after: float | None = None) -> str:
-        message = {"to": to, "body": body, "callback": status_callback, "not_after": not_after}
-        self.before(message)
-        message["sid"] = f"SM{uuid4().hex}"
-        self.accepted.append(message)
-        self.after(message)
-        return str(message["sid"])
-
-    def typing(self, inbound_sid: str) -> None:
-        self.typed.append(inbound_sid)
-
-
-@dataclass
 class FakeModel:
     """A chat model and an embedder: what it says can be set, what it was asked is kept."""
 
@@ -70,7 +51,7 @@ class FakeModel:
     def answer(self, messages: Sequence[ChatMessage]) -> Answer:
         with self.lock:
             self.asked.append(messages)
-        return Answer(self.says(messages), "fake-chat")
+        return Answer(self.says(messages), "fake-chat", {"temperature": 0, "seed": 1})
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         self.embedded.append(list(texts))
@@ -146,6 +127,42 @@ class World:
         with self.database.transaction() as connection:
             connection.execute("SET LOCAL session_replication_role = replica")
             connection.execute(sql.encode(), parameters)
+
+    def twin(self) -> World:
+        """Another host of the same application: the same database, model and line, a worker of its own."""
+        other = World(self.database)
+        other.line, other.model, other.settings = self.line, self.model, self.settings
+        other.app = App(
+            self.settings, database=self.database, wake=self.wake, chat=self.model, embedder=self.model, line=self.line
+        )
+        return other
+
+    def rescue(self) -> None:
+        """Another host looks after what was left behind, and runs one job."""
+        self.twin().app.worker.poll_once(1)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass for what is being sent and looked up: the rows and the line's list are that much older."""
+        self.execute(
+            "UPDATE messages SET created_at = created_at - %(age)s, send_started_at = send_started_at - %(age)s,"
+            " last_lookup_at = last_lookup_at - %(age)s, lookups_failing_since = lookups_failing_since - %(age)s,"
+            " in_doubt_since = in_doubt_since - %(age)s",
+            age=timedelta(seconds=seconds),
+        )
+        for message in self.line.accepted:
+            message["created"] -= timedelta(seconds=seconds)
+        self.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+
+    def settle_doubts(self, *, rounds: int = 8, seconds: float = 121.0) -> None:
+        """Let time pass, and look again, until nothing is being sent or looked up any more."""
+        for _ in range(rounds):
+            self.run()
+            if not self.value(
+                "SELECT count(*) FROM ai_jobs WHERE type IN ('autoreply', 'send_message') AND status = 'pending'"
+            ):
+                return
+            self.pass_time(seconds)
+        raise AssertionError("it is still in doubt")
 
     def sent_to(self, address: str) -> list[str]:
         """The bodies that the line accepted for an address, in order."""

@@ -18,6 +18,7 @@ from rich.console import Console
 from cli import __main__ as entry
 from cli import check, output
 from cli import test as test_command
+from cli.needs import NEEDS, Need, not_run, sentences
 from cli.output import NothingMatched, Output, Status
 from shared.errors import DatabaseAway, SettingsError, UserError
 
@@ -162,6 +163,23 @@ def test_the_browser_tests_say_what_to_install() -> None:
     for suites in ([], ["e2e"]):
         with pytest.raises(UserError, match="apt-get install chromium"):
             test_command.require_browser(suites, None)
+
+
+def test_what_a_machine_cannot_run_is_named_and_in_ci_a_failure() -> None:
+    need = Need("PgBouncer", "db/test_pgbouncer.py", lambda: False, "`sudo apt-get install pgbouncer`")
+    there = Need("Node", "e2e/test_scale_out.py", lambda: True, "")
+    missing = not_run(["db", "e2e"], {}, [need, there])
+    line = "not run: tests/db/test_pgbouncer.py (need PgBouncer: `sudo apt-get install pgbouncer`)"
+    assert sentences(missing) == [line]
+    assert list(missing) == ["tests/db/test_pgbouncer.py"]
+    assert not_run(["unit", "e2e"], {"CI": "true"}, [need, there]) == {}
+    with pytest.raises(UserError) as refused:
+        not_run(["db"], {"CI": "true"}, [need])
+    assert str(refused.value) == f"Not all tests can run here, and this is CI:\n{line}"
+
+
+def test_every_need_has_its_tests() -> None:
+    assert all(need.files() and need.install for need in NEEDS)
 
 
 @pytest.mark.parametrize(

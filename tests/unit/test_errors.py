@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import errno
 import socket
 import time
 
@@ -29,6 +30,7 @@ from shared.errors import (
     SettingsError,
     TransientError,
     classify,
+    protect,
     retry_after_seconds,
     shorten,
 )
@@ -124,6 +126,8 @@ def test_content_filter() -> None:
         (httpx2.PoolTimeout("x"), FailureKind.TRANSIENT, FailureKind.TRANSIENT, "connect"),
         (ConnectionRefusedError("x"), FailureKind.TRANSIENT, FailureKind.TRANSIENT, "connect"),
         (socket.gaierror("x"), FailureKind.TRANSIENT, FailureKind.TRANSIENT, "connect"),
+        (OSError(errno.ENETUNREACH, "x"), FailureKind.TRANSIENT, FailureKind.TRANSIENT, "connect"),
+        (OSError(errno.EPIPE, "x"), FailureKind.TRANSIENT, FailureKind.AMBIGUOUS, "dropped"),
         (ServiceRequestError("x"), FailureKind.TRANSIENT, FailureKind.TRANSIENT, "connect"),
         (httpx2.ReadTimeout("x"), FailureKind.TRANSIENT, FailureKind.AMBIGUOUS, "timeout"),
         (httpx2.WriteTimeout("x"), FailureKind.TRANSIENT, FailureKind.AMBIGUOUS, "timeout"),
@@ -225,7 +229,7 @@ def test_our_statement_is_at_fault(error: Exception) -> None:
         ("7", 7),
         (" 7.25 ", 7.25),
         ("+7", 7),
-        ("-1", 0),
+        ("-1", None),
         ("900", 900),
         ("901", 900),
         ("9" * 400, 900),
@@ -274,6 +278,11 @@ def test_secrets_are_struck_out(text: str) -> None:
     words = shorten(RuntimeError(text))
     assert "sEcReT" not in words
     assert "***" in words
+
+
+def test_a_secret_that_is_known_is_struck_out_wherever_it_stands() -> None:
+    protect(["kNoWn-SeCrEt-7", "short", ""])
+    assert shorten(RuntimeError("<p>kNoWn-SeCrEt-7</p> short")) == "RuntimeError: <p>***</p> short"
 
 
 def test_words_are_short_and_on_one_line() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import settings
+from shared.queue.outcome import OUTAGE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOYED = {"function_app.py", "host.json", "requirements.txt", "shared"}
@@ -77,7 +78,8 @@ def test_one_wake_message_is_one_slot_of_the_worker() -> None:
 def test_a_function_ends_before_the_platform_ends_it() -> None:
     limit = seconds(host()["functionTimeout"])
     assert limit == 600
-    assert limit > max(WAKE_DRAIN_SECONDS, defaults()["drain_seconds"]) + defaults()["job_max_seconds"]
+    drain = max(WAKE_DRAIN_SECONDS, defaults()["drain_seconds"])
+    assert limit > drain + defaults()["job_max_seconds"] + OUTAGE_SECONDS
 
 
 def test_jobs_and_requests_share_the_connections() -> None:
@@ -128,7 +130,18 @@ def test_what_is_deployed_imports_only_what_is_asked_for() -> None:
 
 
 def test_the_rest_imports_only_what_is_asked_for() -> None:
-    assert unasked(wanted("requirements.in") | wanted("requirements-dev.in"), "cli", "local", "tests", "bench") == {}
+    asked = wanted("requirements.in") | wanted("requirements-dev.in")
+    assert unasked(asked, "cli", "local", "tests", "bench/*.py") == {}
+    assert unasked(asked | set(pinned("bench/requirements-peers.txt")), "bench") == {}
+
+
+def test_the_peers_of_the_bench_are_pinned_and_name_no_registry() -> None:
+    python = [line for line in read("bench/requirements-peers.txt").splitlines() if not line.startswith("#")]
+    assert python
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in python)
+    lock = json.loads(read("bench/peers/package-lock.json"))["packages"]
+    assert set(json.loads(read("bench/peers/package.json"))["dependencies"]) == {"graphile-worker", "pg-boss"}
+    assert all("integrity" in package and "resolved" not in package for path, package in lock.items() if path)
 
 
 def unasked(asked: set[str], *places: str) -> dict[str, str]:

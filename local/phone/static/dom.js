@@ -27,10 +27,10 @@ export function icon(name, className = "") {
 
 export const byId = (id) => document.getElementById(id);
 
-/** POST JSON; throws when the answer is not a success. */
-export async function post(path, value) {
+/** POST JSON (or another method); throws when the answer is not a success. */
+export async function post(path, value, method = "POST") {
   const answer = await fetch(path, {
-    method: "POST",
+    method,
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(value),
   });

@@ -1,23 +1,26 @@
 // The drawer: switches for faults, and the jobs with their attempts as they happen.
 
-import { byId, element, post, present } from "./dom.js";
+import { byId, element, icon, post, present } from "./dom.js";
 import { clock, seconds, wordIn, words, wordsOf } from "./words.js";
 
 const ATTEMPTS_SHOWN = 6;
 const TONES = { done: "good", continued: "good", snoozed: "wait", returned: "wait", retry: "bad", failed: "bad", crashed: "bad" };
-const GROUPS = [
-  ["Twilio", (name) => name.startsWith("twilio")],
-  ["Model", (name) => !name.startsWith("twilio")],
-];
+const IN_THE_STORY = 8;
 
-/** Draw the switches that there are. */
-export function drawSwitches(names, on, canKill) {
+/** Draw the switches that there are, a group for each thing that they disturb; one is open at a time, above the jobs. */
+export function drawSwitches(groups, on, canKill) {
   const place = byId("switches");
-  place.replaceChildren();
-  for (const [title, belongs] of GROUPS) {
-    const rows = names.filter(belongs).map(faultSwitch);
-    if (rows.length) place.append(element("div", { class: "group", role: "group", "aria-label": title }, ...rows));
-  }
+  const opened = new Map([...place.querySelectorAll("details")].map((group) => [group.dataset.group, group.open]));
+  place.replaceChildren(
+    ...groups.map(({ name, switches }) =>
+      element(
+        "details",
+        { class: "group", name: "faults", "data-group": name, open: opened.get(name) ?? false },
+        element("summary", {}, element("b", {}, wordIn("group", name)), element("span", { class: "on-count" })),
+        ...switches.map(faultSwitch),
+      ),
+    ),
+  );
   if (canKill) place.append(element("div", { class: "group" }, killRow()));
   showFaults(on);
 }
@@ -27,6 +30,11 @@ export function showFaults(on) {
   for (const row of document.querySelectorAll("[role=switch]")) {
     row.setAttribute("aria-checked", String(on.includes(row.dataset.fault)));
   }
+  for (const group of byId("switches").querySelectorAll("details")) {
+    const count = group.querySelectorAll("[aria-checked=true]").length;
+    group.querySelector(".on-count").textContent = count ? words("groupOn", { count }) : "";
+  }
+  byId("all-off").hidden = on.length === 0;
   byId("drawer-dot").hidden = on.length === 0;
 }
 
@@ -143,6 +151,7 @@ function fillCard(entry, job, nameOf) {
     element("p", { class: "about" }, about.join(" · ")),
     left > 0 && element("p", { class: "about" }, words("earlier", { count: left })),
     element("ol", { class: "tries" }, ...present([...tries.map(attemptLine), lastLine(job, state)])),
+    element("ul", { class: "sent-parts" }, ...(job.messages ?? []).map(messageLine)),
     entry.countdown,
     reason(job, state),
   ];
@@ -186,6 +195,31 @@ function attemptLine(attempt, place, all) {
   );
 }
 
+/** One message of the job: its part, its ticks, what proved it, and its story where that was not a straight one. */
+function messageLine(message) {
+  const inDoubt = message.status === "sending" && message.story.includes("ambiguous");
+  const undelivered = message.status === "failed" && message.evidence !== null;
+  const status = inDoubt ? "doubt" : undelivered ? "undelivered" : message.status;
+  const name = { sent: "tick", delivered: "ticks", read: "ticks", failed: "alert", undelivered: "alert", held: "alert", doubt: "alert" }[status];
+  const code = message.error_code ? ` (${message.error_code})` : "";
+  const told = message.story.map((what) => wordsOf("story")[what]).filter(Boolean).slice(-IN_THE_STORY);
+  const proof = message.evidence && (told.length || message.evidence !== "answer") ? ` · ${wordIn("evidence", message.evidence)}` : "";
+  return element(
+    "li",
+    { "data-testid": "sent", "data-status": status },
+    name ? icon(name) : element("span", { class: "no-tick", "aria-hidden": "true" }),
+    element(
+      "span",
+      {},
+      message.parts > 1 && element("span", { class: "part" }, words("part", message), " "),
+      element("b", {}, wordIn("sendStatus", status) + code),
+      proof,
+      told.length > 0 && element("small", { class: "story" }, told.join(" → ")),
+      status === "held" && message.held_reason && element("small", { class: "error-text" }, message.held_reason),
+    ),
+  );
+}
+
 function countDown() {
   const now = Date.now();
   for (const { nextAt, countdown, card } of cards.values()) {
@@ -198,4 +232,5 @@ function countDown() {
   }
 }
 
+byId("all-off").addEventListener("click", async () => showFaults((await post("/phone/faults", {}, "DELETE")).on));
 setInterval(countDown, 250);

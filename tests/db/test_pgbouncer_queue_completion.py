@@ -1,0 +1,4 @@
+"""The queue's tests once more, through PgBouncer in transaction mode."""
+
+from tests.db.test_queue_completion import *  # noqa: F403 - collected here again, with the `database` below
+from tests.fakes.pgbouncer import database, pgbouncer_url  # noqa: F401 - fixtures
