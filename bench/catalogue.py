@@ -20,6 +20,7 @@ BENCHES: Mapping[str, str] = {
     "soak": "two million jobs through the table, and a transaction left open elsewhere",
     "replay": "replaying 50,000 dead letters at a rate, and what live jobs notice of it",
     "console": "the console's pages with 100,000 jobs and 2,000 conversations",
+    "chaos": "10,000 messages while hosts are killed, the database restarts and every service fails: what went wrong",
 }
 
 

@@ -21,7 +21,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "console": ("cli.console:command", "Make a new link that signs in to the console of `up`."),
     "migrate": ("cli.migrate:command", "Bring the database to the newest version."),
     "bench": ("cli.bench:command", "Measure the figures."),
-    "jobs": ("cli.jobs:app", "Look at the queue, run again what failed: list, show, retry, cancel."),
+    "jobs": (
+        "cli.jobs:app",
+        "Look at the queue, run again what failed, pause and limit types: list, show, retry, cancel, types, …",
+    ),
     "dlq": ("cli.dlq:app", "What failed for good: list, replay at a rate, replays, stop, resume, close."),
     "docs": ("cli.docs:app", "The documents that answers come from: add, list, search, remove."),
     "people": ("cli.people:app", "The people who may ask: import, list."),

@@ -1,4 +1,4 @@
-"""`jobs`: look at the queue, run again what failed, cancel what waits."""
+"""`jobs`: look at the queue, run again what failed, cancel what waits, and set the types: pause, weight, limit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from rich.console import Console
 
 from cli.environment import connection, person, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, table
-from shared.queue import listing, replay
+from shared.errors import UserError
+from shared.queue import listing, replay, replays, types
 from shared.queue.listing import AttemptRow, JobRow
+from shared.queue.replays import Replay
+from shared.queue.types import Limits, TypeRow
 
-app = typer.Typer(help="Look at the queue, run again what failed, cancel what waits.")
+app = typer.Typer(help="Look at the queue, run again what failed, cancel what waits, pause and limit types.")
+
+NTH = ("first", "second", "third", "fourth", "fifth")
+Type = Annotated[str, typer.Argument(metavar="TYPE")]
 
 RETRIED = {
     "restarted": "restarted",
@@ -59,6 +65,7 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
     with connection() as opened:
         rows = listing.list_jobs(opened, ids=[job_id])
         attempts = listing.attempts_of(opened, [job_id])[job_id]
+        restarted_by = replays.show(opened, rows[0].replay_id) if rows and rows[0].replay_id else None
     if not rows:
         raise NothingMatched(f"There is no job {job_id}.")
 
@@ -66,10 +73,13 @@ def show(job_id: Annotated[UUID, typer.Argument(metavar="ID")], as_json: AsJson 
         console.print(_table(rows))
         if rows[0].last_error:
             console.print(f"\nlast error: {rows[0].last_error}")
+        if restarted_by:
+            console.print(f"\n{_restarted_by(rows[0], restarted_by)}")
         console.print()
         console.print(_attempts(attempts))
 
-    Output(as_json=as_json).result({"job": rows[0], "attempts": attempts}, print_job)
+    data = {"job": rows[0], "next_run": next_run(rows[0]), "attempts": attempts, "replay": restarted_by}
+    Output(as_json=as_json).result(data, print_job)
 
 
 @app.command()
@@ -87,6 +97,121 @@ def cancel(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_j
     with connection() as opened:
         became = replay.cancel(opened, job_ids, who=person())
     _tell(became, CANCELLED, {"cancelled"}, as_json=as_json)
+
+
+@app.command("types")
+def types_(as_json: AsJson = False) -> None:
+    """List the types of jobs: what waits and runs of each, its weight and limit, and whether it rests or is paused."""
+    with connection() as opened:
+        rows = types.list_types(opened)
+    Output(as_json=as_json).result({"types": rows}, lambda console: console.print(types_table(rows)))
+
+
+@app.command()
+def pause(
+    job_type: Type,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the audit log.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Begin nothing more of a type: what runs is finished, what waits stays."""
+    with connection() as opened:
+        types.pause(opened, job_type, who=person(), reason=reason)
+        found = types.find_type(opened, job_type)
+    _show_type(found, as_json=as_json)
+
+
+@app.command()
+def resume(job_type: Type, as_json: AsJson = False) -> None:
+    """Go on with a paused type, the oldest first."""
+    with connection() as opened:
+        types.resume(opened, job_type, who=person())
+        found = types.find_type(opened, job_type)
+    wake_workers(1)
+    _show_type(found, as_json=as_json)
+
+
+@app.command()
+def limit(
+    job_type: Type,
+    weight: Annotated[int | None, typer.Option(help="Its share of the slots when other types wait too.")] = None,
+    max_running: Annotated[
+        str | None, typer.Option(metavar="N|none", help="How many at once, over all instances.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a type's weight, and how many of it run at once; what is not given stays as it is."""
+    if weight is None and max_running is None:
+        raise UserError("Give --weight or --max-running.")
+    with connection() as opened:
+        found = types.find_type(opened, job_type)
+        if found is None or not found.is_known:
+            raise NothingMatched(f"There is no type of job {job_type}: see `jobs types`.")
+        wanted = Limits(
+            found.weight if weight is None else weight,
+            found.max_running if max_running is None else _limit(max_running),
+        )
+        types.set_limits(opened, job_type, wanted, seen=found.limits, who=person())
+        found = types.find_type(opened, job_type)
+    wake_workers(1)
+    _show_type(found, as_json=as_json)
+
+
+def next_run(row: JobRow) -> str | None:
+    """When a waiting job runs and which try that is: `in 40 s, third and last try`. None for one that does not wait."""
+    if row.next_run_in is None:
+        return None
+    nth = f"{NTH[row.next_try - 1]} try" if row.next_try <= len(NTH) else f"try {row.next_try}"
+    if row.is_last_try:
+        nth = nth.replace(" try", " and last try") if row.next_try <= len(NTH) else f"{nth}, the last"
+    return f"{'in ' + duration(row.next_run_in) if row.next_run_in > 0 else 'due'}, {nth}"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h`, `2 d`."""
+    for size, unit, most in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} d"
+
+
+def types_table(rows: Sequence[TypeRow]) -> Any:
+    """Types of jobs for a terminal."""
+    shown = [
+        (row.type, type_state(row), row.waiting, row.due,
+         "" if row.oldest_due_seconds is None else duration(row.oldest_due_seconds), row.running, row.dead,
+         row.weight, row.max_running or "none")
+        for row in rows
+    ]  # fmt: skip
+    return table(["type", "state", "waiting", "due", "oldest due", "running", "dead", "weight", "limit"], shown)
+
+
+def type_state(row: TypeRow) -> str:
+    """How a type stands, in a few words."""
+    if not row.is_known:
+        return "unknown to this version: never claimed"
+    if row.paused:
+        by = f" by {row.paused_by}" if row.paused_by else ""
+        return f"paused{by}" + (f": {row.paused_why}" if row.paused_why else "")
+    if row.resting_until:
+        return f"rests: {row.resting_reason}"
+    return "ready"
+
+
+def _limit(text: str) -> int | None:
+    if text.strip().lower() == "none":
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise UserError(f"--max-running is a whole number or none, not {text!r}.")
+    return int(text)
+
+
+def _show_type(found: TypeRow | None, *, as_json: bool) -> None:
+    assert found is not None, "it has just been changed"
+    Output(as_json=as_json).result({"type": found}, lambda console: console.print(types_table([found])))
+
+
+def _restarted_by(row: JobRow, replay: Replay) -> str:
+    return f"run {row.run} is of replay {replay.id}, by {replay.who}: {replay.reason}"
 
 
 def _tell(became: Mapping[UUID, str], words: Mapping[str, str], well: Collection[str], *, as_json: bool) -> None:
@@ -111,7 +236,7 @@ def _state(row: JobRow) -> str:
     if row.closed_reason:
         return f"closed: {row.closed_reason}"
     if row.next_run_in is not None:
-        return f"waits {row.next_run_in:.0f} s" if row.next_run_in > 0 else "due"
+        return next_run(row) or row.status
     return row.status
 
 

@@ -7,32 +7,57 @@ import dataclasses
 from rich.console import Console
 
 from cli.environment import database
+from cli.jobs import duration, types_table
 from cli.output import AsJson, Output, table
 from shared.conversation.listing import conversation_counts
 from shared.db.budget import read_budget
-from shared.queue.listing import job_counts, resting_types
+from shared.queue.listing import job_counts, resting_types, slow_jobs
+from shared.queue.replays import list_replays
+from shared.queue.types import list_types
+
+SLOW_SHOWN = 10
 
 
 def command(as_json: AsJson = False) -> None:
-    """Show the counts: jobs by type and state, the oldest that waits, and conversations."""
+    """Show how it stands: jobs by type and state, what rests, is paused or slow, replays, conversations, connections."""
     with database() as (settings, pool), pool.connection() as opened:
-        jobs, resting, talks = job_counts(opened), resting_types(opened), conversation_counts(opened)
-        budget = read_budget(opened, settings.db_pool_max)
+        jobs, resting, kinds = job_counts(opened), resting_types(opened), list_types(opened)
+        slow = slow_jobs(opened, settings.slow_job_threshold_ms / 1000, limit=SLOW_SHOWN)
+        replays = list_replays(opened, state="running")
+        talks, budget = conversation_counts(opened), read_budget(opened, settings.db_pool_max)
     data = {
         "jobs": [
             {"type": job_type, "status": status, "count": count, "oldest_due_seconds": oldest}
             for job_type, status, count, oldest in jobs
         ],
+        "types": kinds,
+        "depth": sum(kind.waiting for kind in kinds),
+        "due": sum(kind.due for kind in kinds),
         "resting": [{"type": name, "next_probe_seconds": left, "reason": why} for name, left, why in resting],
+        "paused": [kind.type for kind in kinds if kind.paused],
+        "slow": slow,
+        "replays": replays,
         "conversations": talks,
         "connections": dataclasses.asdict(budget) | {"processes": budget.processes},
     }
 
     def show(console: Console) -> None:
-        rows = [(t, s, n, f"{oldest:.1f} s" if oldest else None) for t, s, n, oldest in jobs]
-        console.print(table(["type", "state", "jobs", "oldest due"], rows) if rows else "no jobs yet")
+        console.print(types_table(kinds))
+        done = sum(count for _, status, count, _ in jobs if status == "done")
+        console.print(f"\n{data['depth']:,} jobs wait, {data['due']:,} of them are due; {done:,} are done")
         for name, left, why in resting:
             console.print(f"{name} rests, next probe in {max(left, 0):.0f} s: {why}")
+        for found in replays:
+            console.print(
+                f"replay {found.id}: {found.handled:,} of {found.total:,}, {found.rate:g} a second: {found.reason}"
+            )
+        if slow:
+            threshold = max(settings.slow_job_threshold_ms / 1000, 1)
+            console.print(f"\nlonger than {threshold:g} s in the last day:")
+            rows = [
+                (one.job_id, one.type, one.name, duration(one.seconds), one.outcome, one.error_class) for one in slow
+            ]
+            console.print(table(["job", "type", "with", "took", "outcome", "error"], rows))
         console.print()
         console.print(table(["", ""], [(name.replace("_", " "), count) for name, count in talks.items()]))
         console.print(

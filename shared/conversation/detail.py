@@ -31,7 +31,8 @@ FIND = """
 THREAD = """
     WITH page AS MATERIALIZED (
         SELECT id, seq, from_self, source, purpose, body, media, status, held_reason, error_code, citations, answered_by,
-            prompted_by, reply_id, conversation_id, created_at
+            prompted_by, reply_id, part, parts, provider_sid, evidence, template_sid, send_started_at, retry_of,
+            conversation_id, created_at
         FROM messages
         WHERE conversation_id = %(id)s AND (%(before)s::bigint IS NULL OR seq < %(before)s)
         ORDER BY seq DESC LIMIT %(limit)s
@@ -42,13 +43,22 @@ THREAD = """
         coalesce(NOT page.from_self AND page.answered_by = page.id, false) AS needs_no_answer,
         job.id AS job_id, job.type AS job_type, job.error_class AS job_error_class, job.next_run_at AS job_next_run_at,
         job.attempts AS job_attempts, CASE WHEN job.closed_at IS NULL THEN job.status ELSE 'closed' END AS job_state,
-        written.who AS written_by
+        written.who AS written_by, page.reply_id, page.part, page.parts, page.evidence, page.template_sid,
+        page.retry_of IS NOT NULL AS is_retry, page.provider_sid IS NOT NULL AS is_accepted,
+        page.from_self AND page.status = 'held' AND page.send_started_at IS NOT NULL AS is_in_doubt,
+        page.from_self AND page.status IN ('held', 'failed') AND EXISTS (
+            SELECT FROM ai_jobs d
+            WHERE d.conversation_id = page.conversation_id AND d.status = 'failed' AND d.closed_at IS NULL
+                AND (d.id = page.reply_id OR d.payload ->> 'message_id' = page.reply_id::text)) AS has_dead_letter,
+        page.from_self AND page.status = 'failed' AND EXISTS (
+            SELECT FROM messages r WHERE r.retry_of = coalesce(page.retry_of, page.id)
+                AND r.status IN ('draft', 'sending', 'held', 'sent', 'delivered', 'read')) AS is_retried
     FROM page
     LEFT JOIN LATERAL (
         SELECT 1 AS rank, j.* FROM ai_jobs j WHERE j.id = page.reply_id
         UNION ALL
         SELECT 2, j.* FROM ai_jobs j
-        WHERE page.from_self AND j.type = 'send_message' AND j.payload ->> 'message_id' = page.id::text
+        WHERE page.from_self AND j.type = 'send_message' AND j.payload ->> 'message_id' = page.reply_id::text
         UNION ALL
         SELECT 3, j.* FROM ai_jobs j WHERE j.id = page.answered_by
         UNION ALL
@@ -60,7 +70,7 @@ THREAD = """
         ORDER BY rank LIMIT 1
     ) AS job ON true
     LEFT JOIN LATERAL (
-        SELECT a.who FROM audit_log a WHERE page.source = 'admin' AND a.details ->> 'message' = page.id::text LIMIT 1
+        SELECT a.who FROM audit_log a WHERE page.source = 'admin' AND a.details ->> 'message' = page.reply_id::text LIMIT 1
     ) AS written ON true
     ORDER BY page.seq
 """
@@ -132,7 +142,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the thread, with the job beside it and, of a person's answer, who wrote it."""
+    """One message of the thread, with the job beside it and, of a person's answer, who wrote it.
+
+    Of ours: `is_accepted` Twilio has it; `is_in_doubt` it is held and may have left; `has_dead_letter` its job has died;
+    `is_retried` it was not delivered, and another one repeats it; `is_retry` it is such a one.
+    """
 
     id: UUID
     seq: int
@@ -155,6 +169,16 @@ class Message:
     job_attempts: int | None
     job_state: str | None
     written_by: str | None
+    reply_id: UUID | None
+    part: int | None
+    parts: int | None
+    evidence: str | None
+    template_sid: str | None
+    is_retry: bool
+    is_accepted: bool
+    is_in_doubt: bool
+    has_dead_letter: bool
+    is_retried: bool
 
 
 @dataclass(frozen=True, slots=True)

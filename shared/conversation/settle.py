@@ -15,9 +15,10 @@ from psycopg.rows import class_row
 from shared import audit
 from shared.conversation import undelivered
 from shared.db.pool import Conn, one
+from shared.db.text import storable
 from shared.errors import UserError
 from shared.queue import replay
-from shared.queue.closing import close_row
+from shared.queue.closing import REASON_LIMIT, close_row
 from shared.queue.job import LOCK_CONVERSATION
 
 WHERE_IT_IS = "SELECT conversation_id FROM messages WHERE id = %(id)s AND from_self"
@@ -94,7 +95,7 @@ def send_again(connection: Conn, message_id: UUID, *, who: str) -> None:
         _restart(connection, found, found.job_id, who=who, what="send_again", when_absent="resend")
 
 
-def close_without_sending(connection: Conn, message_id: UUID, *, who: str) -> None:
+def close_without_sending(connection: Conn, message_id: UUID, *, who: str, reason: str = "") -> None:
     """Let a held or unsent message be, with the parts behind it: its job is closed, and nothing of it goes out any more.
 
     Should Twilio tell later that it has it after all, that is recorded. Raises UserError when it went out, or is under way.
@@ -109,7 +110,8 @@ def close_without_sending(connection: Conn, message_id: UUID, *, who: str) -> No
         close_row(connection, found.job_id, who=who, reason="closed_without_sending", status="failed")
         connection.execute(CLOSE_MESSAGES, {"reply_id": found.reply_id})
         audit.record(connection, who=who, what="close_without_sending", target_type="conversation",
-                     target_id=found.conversation_id, message=found.id, job=found.job_id)  # fmt: skip
+                     target_id=found.conversation_id, message=found.id, job=found.job_id,
+                     reason=" ".join(storable(reason).split())[:REASON_LIMIT] or None)  # fmt: skip
 
 
 def _restart(

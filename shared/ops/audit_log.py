@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -18,7 +19,8 @@ from shared.ops.visit import Visit
 PAGE_SIZE = 50
 # Details that say something to a reader, in the order in which they are told; the others are ids, and folded.
 TOLD: Final = ("title", "name", "collection", "source", "rows", "dry_run", "outcome", "type", "became", "reason", "edited",
-               "covers", "settled")  # fmt: skip
+               "covers", "settled",
+               "weight", "max_running", "total", "rate", "restarted", "joined", "left_out", "skipped")  # fmt: skip
 NAMING: Final = ("title", "source")  # what names a document or an import that is gone
 PLACES: Final = {
     "conversation": "/conversations/",
@@ -26,6 +28,8 @@ PLACES: Final = {
     "person": "/people/",
     "import": "/people/imports/",
     "job": "/jobs/",
+    "replay": "/jobs/replays/",
+    "job_type": "/jobs/queue/",
 }
 
 
@@ -58,7 +62,7 @@ def log(visit: Visit) -> Response:
         lines=lines,
         who=who,
         target=target,
-        kinds=TYPES,
+        kinds=(*TYPES, "job_type"),
         about=next((line.name for line in lines if target and line.entry.target_id == target), None),
         older=url("/audit", **filters, before=shown[-1].id) if len(entries) > PAGE_SIZE else None,
         newest=url("/audit", **filters) if before else None,
@@ -66,8 +70,11 @@ def log(visit: Visit) -> Response:
 
 
 def _line(entry: Entry, names: dict[Target, str]) -> Line:
-    of, details = target_of(entry), entry.details
-    found = names.get(of) if of else None
+    target, details = target_of(entry), entry.details
+    of: tuple[str, object] | None = target
+    found = names.get(target) if target else None
+    if entry.target_type == "job_type":  # named by what it is; its page tells whether it is still there
+        of, found = ("job_type", quote(entry.target_id or "", safe="")), entry.target_id
     name = found or next((details[key] for key in NAMING if isinstance(details.get(key), str)), None)
     jobs, chosen_by = details.get("jobs"), details.get("filter")
     told = [(key, details[key]) for key in TOLD if _says_something(key, details.get(key))]

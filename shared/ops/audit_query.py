@@ -20,8 +20,10 @@ NAMES = """
     SELECT 'import', id, source FROM imports WHERE id = ANY (%(import)s::uuid[])
     UNION ALL
     SELECT 'job', id, type FROM ai_jobs WHERE id = ANY (%(job)s::uuid[])
+    UNION ALL
+    SELECT 'replay', id, reason FROM replays WHERE id = ANY (%(replay)s::uuid[])
 """
-TYPES = ("conversation", "document", "person", "import", "job")
+TYPES = ("conversation", "document", "person", "import", "job", "replay")
 
 type Target = tuple[str, UUID]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from shared.conversation import actions, detail, outgoing, suggestions
+from shared.conversation import actions, detail, outgoing, settle, suggestions
 from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.ops import conversations
@@ -72,6 +72,28 @@ def reject(visit: Visit) -> Response:
     return _act(visit, lambda on: suggestions.reject(on, suggestion_id, who=visit.who), notice="suggestion_rejected")
 
 
+def look_again(visit: Visit) -> Response:
+    """Ask Twilio once more about a held message; nothing is sent."""
+    message_id = visit.id("message")
+    return _act(visit, lambda on: settle.look_again(on, message_id, who=visit.who), notice="looking_again")
+
+
+def send_again(visit: Visit) -> Response:
+    """Send a message that did not arrive, once Twilio has shown that it does not have it."""
+    message_id = visit.id("message")
+    return _act(visit, lambda on: settle.send_again(on, message_id, who=visit.who), notice="sending_again")
+
+
+def close_unsent(visit: Visit) -> Response:
+    """Let a held or unsent message be."""
+    message_id, reason = visit.id("message"), visit.form.raw("reason")
+    return _act(
+        visit,
+        lambda on: settle.close_without_sending(on, message_id, who=visit.who, reason=reason),
+        notice="closed_unsent",
+    )
+
+
 def _act(visit: Visit, work: Callable[[Conn], object], *, notice: str, typed: str | None = None) -> Response:
     try:
         with visit.database.connection() as connection:
@@ -92,4 +114,7 @@ ROUTES: tuple[Route, ...] = (
     action("/conversations/{id:uuid}/suggest", ask),
     action("/conversations/{id:uuid}/suggestions/{suggestion:uuid}/approve", approve, limit=ANSWER_BYTES),
     action("/conversations/{id:uuid}/suggestions/{suggestion:uuid}/reject", reject),
+    action("/conversations/{id:uuid}/messages/{message:uuid}/look-again", look_again),
+    action("/conversations/{id:uuid}/messages/{message:uuid}/send-again", send_again),
+    action("/conversations/{id:uuid}/messages/{message:uuid}/close", close_unsent),
 )

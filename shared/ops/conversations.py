@@ -7,12 +7,12 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from shared.conversation import detail, listing, suggestions
+from shared.conversation import detail, events, listing, suggestions
 from shared.conversation.outgoing import TEXT_UNITS_AT_MOST
 from shared.conversation.text import utf16_units
 from shared.errors import UserError
 from shared.knowledge import passages
-from shared.ops import failures, thread
+from shared.ops import failures, message_story, thread
 from shared.ops.render import url
 from shared.ops.routes import Route, page
 from shared.ops.visit import Visit
@@ -114,12 +114,17 @@ def _one(visit: Visit, before: int | None) -> dict[str, Any] | None:
         suggestion = next((one for one in newest if one.state == "open"), None)
         cited = [message.citations for message in messages] + ([suggestion.citations] if suggestion else [])
         known = passages.find(connection, thread.chunk_ids(cited))
+        happened = events.of_messages(connection, [message.id for message in messages if message.from_self])
+    may_send = found.obstacle is None or (
+        found.obstacle == "outside_window" and visit.settings.twilio_template_sid is not None
+    )
     more, messages = len(messages) > THREAD_SIZE, messages[-THREAD_SIZE:]
     return {
         "stamp": stamp,
         "conversation": found,
         "days": thread.by_day(messages),
         "sources": {message.id: thread.sources(message.citations, known) for message in messages},
+        "told": message_story.tell(messages, happened, may_send=may_send),
         "media": {message.id: thread.kinds_of_media(message) for message in messages},
         "with_job": thread.with_job(messages),
         "has_open": any(message.is_open for message in messages),

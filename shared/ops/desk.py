@@ -69,8 +69,8 @@ class Desk:
             return failures.answer(visit, error)
 
     def _visit(self, incoming: Incoming, session: Session | None = None, form: Fields | None = None) -> Visit:
-        chosen = session.language if session else None
-        language = chosen or gate.chosen_language(incoming) or self._services.settings.default_language
+        chosen = (session.language if session else None) or gate.chosen_language(incoming)
+        language = chosen or gate.browsers_language(incoming) or self._services.settings.default_language
         return Visit(self._services, incoming, Words(language), session, read_query(incoming.query), form or Fields())
 
 

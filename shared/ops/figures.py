@@ -11,11 +11,12 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from shared.db.pool import Conn, Database
+from shared.queue.types import finished_lately
 
 PEOPLE_SHOWN = 8
 KEPT_SECONDS = 30.0
 
-# One statement, each part of it over a partial index: what waits, runs and has failed; who needs a person; what rests.
+# One statement, each part of it over a partial index: what waits, runs and has failed; who needs a person; what rests, is paused, or is being replayed.
 NOW = """
     SELECT 'pending' AS kind, NULL::uuid AS id, type AS name, NULL AS words, count(*)::int AS number,
         min(next_run_at) FILTER (WHERE next_run_at <= now()) AS since
@@ -31,15 +32,15 @@ NOW = """
     UNION ALL
     SELECT 'resting', NULL, type, resting_reason, 1, resting_until FROM job_types WHERE resting_until IS NOT NULL
     UNION ALL
+    SELECT 'paused', NULL, type, NULL, 1, NULL FROM job_types WHERE paused
+    UNION ALL
+    SELECT 'replay', id, NULL, reason, total, created_at FROM replays WHERE state = 'running'
+    UNION ALL
     SELECT 'people', NULL, NULL, NULL, count(*)::int, NULL FROM conversations WHERE needs_person_since IS NOT NULL
     UNION ALL
     (SELECT 'person', c.id, coalesce(p.name, c.profile_name, c.address), c.needs_person_reason, 1, c.needs_person_since
      FROM conversations c LEFT JOIN people p ON p.id = c.person_id
      WHERE c.needs_person_since IS NOT NULL ORDER BY c.needs_person_since LIMIT %(people)s)
-"""
-FINISHED = """
-    SELECT type, count(*)::int FROM ai_jobs
-    WHERE status = 'done' AND updated_at > now() - interval '24 hours' GROUP BY type
 """
 HOURS = """
     SELECT h.hour, coalesce(m.asked, 0)::int AS asked, coalesce(m.given, 0)::int AS given
@@ -147,6 +148,11 @@ class Overview:
                 rows = cursor.execute(NOW, {"people": PEOPLE_SHOWN}).fetchall()
             return Figures(rows, self._lately(connection))
 
+    def lately(self) -> Lately:
+        """What is kept."""
+        with self._database.connection() as connection:
+            return self._lately(connection)
+
     def forget(self) -> None:
         """Read what is kept anew the next time."""
         with self._lock:
@@ -156,7 +162,7 @@ class Overview:
         with self._lock:
             if self._kept and time.monotonic() - self._kept[0] < KEPT_SECONDS:
                 return self._kept[1]
-            finished = {str(name): int(number) for name, number in connection.execute(FINISHED)}
+            finished = finished_lately(connection)
             with connection.cursor(row_factory=class_row(Hour)) as cursor:
                 lately = Lately(finished, cursor.execute(HOURS).fetchall())
             self._kept = (time.monotonic(), lately)

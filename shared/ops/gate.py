@@ -85,5 +85,14 @@ def chosen_language(incoming: Incoming) -> Language | None:
     return next((language for language in LANGUAGES if language == value), None)
 
 
+def browsers_language(incoming: Incoming) -> Language | None:
+    """The first of the browser's languages that the console has; its weights are taken to be in order, as browsers send them."""
+    for part in incoming.headers.get("accept-language", "")[:500].lower().split(","):
+        asked = part.partition(";")[0].strip().partition("-")[0]
+        if asked in LANGUAGES:
+            return next(language for language in LANGUAGES if language == asked)
+    return None
+
+
 def _wanted(incoming: Incoming) -> str:
     return quote(incoming.target, safe="")

@@ -12,6 +12,7 @@ from shared.ops.jobs_query import Filter
 from shared.ops.render import url
 from shared.ops.routes import Route, page
 from shared.ops.visit import Visit
+from shared.queue import replays, types
 
 
 def jobs(visit: Visit) -> Response:
@@ -59,9 +60,13 @@ def _one(visit: Visit) -> dict[str, Any] | None:
         if row is None:
             return None
         attempts = jobs_query.attempts_of(connection, row.id)
+        replay = replays.show(connection, row.replay_id) if row.replay_id else None
+        kind = types.find_type(connection, row.type) if row.status == "pending" else None
     return {
         "job": row,
-        "steps": story.tell(row.type, attempts),
+        "runs": story.by_run(story.tell(row.type, attempts), row.run),
+        "replay": replay,
+        "kind": kind,
         "attempts": attempts,
         "payload": json.dumps(row.payload, indent=2, ensure_ascii=False),
         "live_url": url(f"/live/jobs/{row.id}"),

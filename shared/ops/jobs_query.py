@@ -27,7 +27,7 @@ LIST = """
         CASE WHEN c.id IS NOT NULL THEN '/conversations/' || c.id WHEN d.id IS NOT NULL THEN '/documents/' || d.id
             WHEN e.id IS NOT NULL THEN '/people/' || e.id WHEN i.id IS NOT NULL THEN '/people/imports/' || i.id END AS place,
         j.attempts, j.max_attempts, j.run, j.next_run_at, j.error_class, j.last_error, j.created_at, j.updated_at,
-        j.closed_at, j.closed_by, j.closed_reason, j.payload
+        j.closed_at, j.closed_by, j.closed_reason, j.payload, j.replay_id
     FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id LEFT JOIN people p ON p.id = c.person_id
         CROSS JOIN LATERAL (
             SELECT j.payload ->> CASE j.type WHEN 'embed_record' THEN 'id' WHEN 'import_people' THEN 'import_id' END
@@ -41,6 +41,7 @@ LIST = """
         AND (%(type)s::text IS NULL OR j.type = %(type)s)
         AND (%(address)s::text IS NULL OR c.address = %(address)s)
         AND (%(error_class)s::text IS NULL OR j.error_class = %(error_class)s)
+        AND (%(error)s::text IS NULL OR strpos(lower(j.last_error), lower(%(error)s)) > 0)
         AND (%(since)s::timestamptz IS NULL OR j.updated_at >= %(since)s)
         AND (%(until)s::timestamptz IS NULL OR j.updated_at < %(until)s)
         AND (%(ids)s::uuid[] IS NULL OR j.id = ANY (%(ids)s))
@@ -83,11 +84,22 @@ class JobRow:
     closed_by: str | None
     closed_reason: str | None
     payload: dict[str, Any]
+    replay_id: UUID | None  # the replay that restarted its present run
 
     @property
     def state(self) -> str:
         """One of STATES."""
         return "closed" if self.closed_at else self.status
+
+    @property
+    def next_try(self) -> int:
+        """The number of the try that it waits for, within its run."""
+        return self.attempts + 1
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether that is the last that it gets."""
+        return self.next_try >= self.max_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +118,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the address asks for; days by the clock that the pages show, `until` included."""
+    """What the address asks for: `error` is a part of the last error's text; days by the pages' clock, `until` included."""
 
     state: str | None = None
     type: str | None = None
     phone: str | None = None
     sid: str | None = None
     error_class: str | None = None
+    error: str | None = None
     since: date | None = None
     until: date | None = None
 
@@ -125,6 +138,7 @@ class Filter:
             fields.text("phone"),
             fields.text("sid"),
             fields.text("error_class"),
+            fields.text("error"),
             fields.day("since"),
             fields.day("until"),
         )
@@ -187,6 +201,7 @@ def _rows(
         "type": wanted.type,
         "address": wanted.address,
         "error_class": wanted.error_class,
+        "error": wanted.error,
         "since": since,
         "until": until,
         "ids": None if ids is None else list(ids),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,9 +42,23 @@ class Step:
         return TONES.get(self.outcome, "calm")
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The steps of one run: the first, or what followed a restart."""
+
+    number: int
+    steps: list[Step]
+
+
 def tell(job_type: str, attempts: Sequence[Attempt]) -> list[Step]:
     """The steps, oldest first."""
     return list(_joined(_steps(job_type, attempts)))
+
+
+def by_run(steps: Sequence[Step], present: int) -> list[Run]:
+    """The steps, parted by run; the present run is there even if nothing of it has happened yet."""
+    found = {number: Run(number, list(group)) for number, group in itertools.groupby(steps, key=lambda step: step.run)}
+    return list((found | {present: found.get(present, Run(present, []))}).values())
 
 
 def _steps(job_type: str, attempts: Sequence[Attempt]) -> Iterator[Step]:

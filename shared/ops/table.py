@@ -10,10 +10,12 @@ from shared.ops import (
     documents,
     documents_search,
     imports,
+    job_types,
     jobs,
     jobs_actions,
     overview,
     people,
+    replays,
 )
 from shared.ops.routes import Route
 
@@ -24,6 +26,8 @@ TABLE: tuple[Route, ...] = (
     *conversation_actions.ROUTES,
     *jobs.ROUTES,
     *jobs_actions.ROUTES,
+    *job_types.ROUTES,
+    *replays.ROUTES,
     *documents.ROUTES,
     *documents_search.ROUTES,
     *people.ROUTES,

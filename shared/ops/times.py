@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -57,6 +58,14 @@ class Times:
         else:
             unit, size = ("minutes", MINUTE) if abs(seconds) < HOUR else ("hours", HOUR)
             words = self._words(f"time.{unit}_{'ago' if seconds > 0 else 'ahead'}", n=int(abs(seconds) // size))
+        return self._marked(moment, words)
+
+    def until(self, moment: datetime) -> Markup:
+        """In how long, to the second where that is soon; for what is due: now."""
+        seconds = (moment - self.now).total_seconds()
+        if seconds >= 2 * MINUTE:
+            return Markup(self.ago(moment))  # noqa: S704 - it is markup, or has nothing to escape
+        words = self._words("time.seconds_ahead", n=math.ceil(seconds)) if seconds > 0 else self._words("time.due")
         return self._marked(moment, words)
 
     def lasting(self, seconds: float) -> Markup:

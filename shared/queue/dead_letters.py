@@ -26,11 +26,9 @@ COUNT = """
         count(*) FILTER (WHERE place > 1 AND NOT may_have_left AND NOT drafted)::int
     FROM (
         SELECT j.type, j.error_class,
-            EXISTS (SELECT FROM messages m WHERE m.reply_id = j.id AND m.status IN ('sending', 'held'))
-                OR j.type = 'send_message' AND EXISTS (
-                    SELECT FROM messages m
-                    WHERE m.id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid END
-                        AND m.status IN ('sending', 'held')) AS may_have_left,
+            EXISTS (SELECT FROM messages m
+                WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
+                    AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL) AS may_have_left,
             EXISTS (SELECT FROM messages m WHERE m.reply_id = j.id) AS drafted,
             CASE j.type WHEN 'autoreply' THEN row_number() OVER (PARTITION BY j.conversation_id, j.type ORDER BY j.seq) END
                 AS place

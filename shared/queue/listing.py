@@ -33,6 +33,16 @@ LIST_ATTEMPTS = """
     SELECT job_id, run, claim, started, ended, outcome, error_class, http_status, error
     FROM job_attempts WHERE job_id = ANY (%(ids)s) ORDER BY job_id, run, claim
 """
+# The longest claims of the last day. The second condition is the index's, which holds nothing shorter.
+SLOW = """
+    SELECT a.job_id, j.type, coalesce(p.name, c.profile_name, c.address) AS name,
+        extract(epoch FROM a.ended - a.started)::float8 AS seconds, a.started, a.outcome, a.error_class
+    FROM job_attempts a JOIN ai_jobs j ON j.id = a.job_id
+        LEFT JOIN conversations c ON c.id = j.conversation_id LEFT JOIN people p ON p.id = c.person_id
+    WHERE a.ended > now() - interval '24 hours' AND a.ended - a.started >= interval '1 second'
+        AND a.ended - a.started > make_interval(secs => %(threshold)s) AND (%(type)s::text IS NULL OR j.type = %(type)s)
+    ORDER BY a.ended - a.started DESC LIMIT %(limit)s
+"""
 JOB_COUNTS = """
     SELECT type, status, count(*)::int,
         max(extract(epoch FROM now() - next_run_at)) FILTER (WHERE status = 'pending' AND next_run_at <= now())::float8
@@ -63,6 +73,16 @@ class JobRow:
     closed_reason: str | None
     replay_id: UUID | None  # the replay that restarted its present run
 
+    @property
+    def next_try(self) -> int:
+        """The number of the try that it waits for, within its run."""
+        return self.attempts + 1
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether that is the last that it gets."""
+        return self.next_try >= self.max_attempts
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
@@ -77,6 +97,19 @@ class AttemptRow:
     error_class: str | None
     http_status: int | None
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowJob:
+    """One claim that took long, of whom it was for."""
+
+    job_id: UUID
+    type: str
+    name: str | None
+    seconds: float
+    started: datetime
+    outcome: str
+    error_class: str | None
 
 
 def list_jobs(
@@ -111,6 +144,12 @@ def attempts_of(connection: Conn, job_ids: Sequence[UUID]) -> dict[UUID, list[At
         for attempt in cursor.execute(LIST_ATTEMPTS, {"ids": list(job_ids)}):
             found[attempt.job_id].append(attempt)
     return found
+
+
+def slow_jobs(connection: Conn, threshold: float, *, job_type: str | None = None, limit: int = 10) -> list[SlowJob]:
+    """The longest claims of the last 24 hours, over `threshold` seconds and over one second."""
+    with connection.cursor(row_factory=class_row(SlowJob)) as cursor:
+        return cursor.execute(SLOW, {"threshold": threshold, "type": job_type, "limit": limit}).fetchall()
 
 
 def job_counts(connection: Conn) -> list[tuple[str, str, int, float | None]]:

@@ -7,11 +7,7 @@ a plan of their own: replays.py.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -19,14 +15,11 @@ import psycopg
 
 from shared import audit
 from shared.db.pool import Conn, one
-from shared.errors import UserError
 from shared.queue.closing import LOCK_CONVERSATION, STATES, close_row
 from shared.queue.closing import cancel as cancel
 from shared.queue.closing import close as close
 
 TRIES = 3
-RESTART_AT_MOST = 1000  # in one call: a person waits for it
-BATCH = 50  # restarted in one transaction: its locks keep messages of so many conversations waiting
 
 FAILED_JOB = (
     "SELECT type, conversation_id FROM ai_jobs WHERE id = %(id)s AND status = 'failed' AND closed_at IS NULL FOR UPDATE"
@@ -61,38 +54,7 @@ CLOSE_APOLOGY = """
             SELECT FROM messages m WHERE m.id::text = a.payload ->> 'message_id' AND m.purpose = 'apology'
                 AND m.status = 'failed')
 """
-# The oldest first: of several in one conversation it is the one that runs, and the others join it.
-MATCHING = """
-    SELECT j.id, EXISTS (
-            SELECT FROM messages m
-            WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
-                AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL)
-    FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id
-    WHERE j.status = 'failed' AND j.closed_at IS NULL
-        AND (%(type)s::text IS NULL OR j.type = %(type)s)
-        AND (%(phone)s::text IS NULL OR c.address = %(phone)s)
-        AND (%(error_class)s::text IS NULL OR j.error_class = %(error_class)s)
-        AND (%(since)s::timestamptz IS NULL OR j.updated_at >= %(since)s)
-        AND (%(until)s::timestamptz IS NULL OR j.updated_at < %(until)s)
-    ORDER BY j.seq
-"""
-
 type Restarted = Literal["restarted", "joined", "kept", "not failed", "not found"]
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What became of the dead letters that matched.
-
-    `left_out` may have arrived, or are being sent: each is for a person to look at. `skipped` were restarted or closed by
-    somebody else meanwhile. `more` are left for another call.
-    """
-
-    restarted: int = 0
-    joined: int = 0
-    left_out: int = 0
-    skipped: int = 0
-    more: int = 0
 
 
 def restart(connection: Conn, job_ids: Sequence[UUID], *, who: str) -> dict[UUID, Restarted]:
@@ -109,53 +71,6 @@ def restart(connection: Conn, job_ids: Sequence[UUID], *, who: str) -> dict[UUID
                 audit.record(connection, who=who, what="restart_job", target_type="job", target_id=job_id,
                              became=became[job_id])  # fmt: skip
     return became
-
-
-def restart_matching(
-    connection: Conn,
-    *,
-    who: str,
-    state: str | None = "failed",
-    job_type: str | None = None,
-    phone: str | None = None,
-    error_class: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    at_most: int = RESTART_AT_MOST,
-) -> Counts:
-    """Restart the dead letters that match every filter that is given, `at_most` in a call; `since` ≤ when it died < `until`.
-
-    Of a conversation the oldest runs and the others join it. What may have arrived is left out. Give it a connection that
-    is in no transaction: it commits every 50 jobs, with a line in the audit log. Raises UserError for another state.
-    """
-    if state not in (None, "failed"):
-        raise UserError("Only jobs that have failed can be restarted.", name="only_failed")
-    filters = {"type": job_type, "phone": phone, "error_class": error_class, "since": since, "until": until}
-    found = connection.execute(MATCHING, filters).fetchall()
-    wanted = [job_id for job_id, may_have_left in found if not may_have_left]
-    counts: Counter[str] = Counter()
-    for batch in itertools.batched(wanted[:at_most], BATCH, strict=False):
-        with connection.transaction():
-            became = {job_id: _restart_or_skip(connection, job_id, who) for job_id in batch}
-            done = [job_id for job_id, what in became.items() if what in ("restarted", "joined")]
-            if done:
-                audit.record(connection, who=who, what="restart_jobs", target_type="job", jobs=done, filter=filters)
-        counts.update(became.values())
-    return Counts(
-        restarted=counts["restarted"],
-        joined=counts["joined"],
-        left_out=len(found) - len(wanted) + counts["kept"],
-        skipped=counts["not failed"] + counts["not found"],
-        more=max(len(wanted) - at_most, 0),
-    )
-
-
-def _restart_or_skip(connection: Conn, job_id: UUID, who: str) -> Restarted:
-    """One of many: what the database refuses for this one must not stop the others."""
-    try:
-        return restart_row(connection, job_id, who=who)
-    except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation):
-        return "not failed"
 
 
 def restart_row(

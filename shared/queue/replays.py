@@ -53,7 +53,8 @@ START = """
 """
 SHOW = """
     SELECT id, who, reason, filter, rate, state, total, restarted, joined, left_out, skipped, stopped_by, created_at, ended_at
-    FROM replays WHERE %(id)s::uuid IS NULL OR id = %(id)s ORDER BY created_at DESC LIMIT %(limit)s
+    FROM replays WHERE (%(id)s::uuid IS NULL OR id = %(id)s) AND (%(state)s::text IS NULL OR state = %(state)s)
+    ORDER BY created_at DESC LIMIT %(limit)s
 """
 STOP = """
     UPDATE replays SET state = 'stopped', stopped_by = %(who)s, ended_at = now() WHERE id = %(id)s AND state = 'running'
@@ -210,9 +211,9 @@ def show(connection: Conn, replay_id: UUID) -> Replay | None:
     return found[0] if found else None
 
 
-def list_replays(connection: Conn, *, limit: int = 50) -> list[Replay]:
-    """The newest first."""
-    return _select(connection, None, limit)
+def list_replays(connection: Conn, *, state: str | None = None, limit: int = 50) -> list[Replay]:
+    """The newest first, of one state or of all."""
+    return _select(connection, None, limit, state)
 
 
 def became(connection: Conn, replay_id: UUID) -> Became:
@@ -415,9 +416,9 @@ def _known(connection: Conn, replay_id: UUID) -> Replay:
     return found
 
 
-def _select(connection: Conn, replay_id: UUID | None, limit: int) -> list[Replay]:
+def _select(connection: Conn, replay_id: UUID | None, limit: int, state: str | None = None) -> list[Replay]:
     with connection.cursor(row_factory=class_row(Replay)) as cursor:
-        return cursor.execute(SHOW, {"id": replay_id, "limit": limit}).fetchall()
+        return cursor.execute(SHOW, {"id": replay_id, "limit": limit, "state": state}).fetchall()
 
 
 def _check_rate(rate: float) -> None:

@@ -238,10 +238,10 @@ class Model:
         self.types[job_type].resting_until = max(until or 0.0, self.now + seconds)
 
     def overaged(self, job_type: str, age_limit: float) -> list[ModelJob]:
-        """What waits longer than its type allows, while the type rests."""
+        """What is due and waits longer than its type allows, while the type rests."""
         if self.types[job_type].resting_until is None:
             return []
-        mine = [job for job in self.jobs if job.type == job_type and job.status == "pending"]
+        mine = [j for j in self.jobs if j.type == job_type and j.status == "pending" and j.due <= self.moment]
         return [job for job in mine if job.started[0] < self.now - age_limit]
 
     # What people do

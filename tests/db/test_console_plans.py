@@ -33,7 +33,7 @@ FILL_MESSAGES = """
     FROM generate_series(1, %(jobs)s) n
 """
 NONE: dict[str, Any] = {
-    "status": None, "is_open": False, "is_closed": False, "type": None, "address": None, "error_class": None,
+    "status": None, "is_open": False, "is_closed": False, "type": None, "address": None, "error_class": None, "error": None,
     "since": None, "until": None, "ids": None, "before": None, "limit": 51,
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from shared.clients.twilio import Listed
 from shared.conversation.text import MESSAGE_UNITS, utf16_units
 from shared.db.pool import Database
 from shared.queue import replay
-from tests.fakes.desk import flagged, fresh, open_messages, open_suggestions, send_own, take_over
+from tests.fakes.desk import flagged, fresh, open_messages, open_suggestions, replay_all, send_own, take_over
 from tests.fakes.replies import ADDRESS, NOTICE, QUESTION, Refused, callback, raising
 from tests.fakes.world import World, run_all
 
@@ -155,8 +155,7 @@ def test_bulk_replay_takes_what_surely_never_left(world: World) -> None:
     run_all(world)
     assert job(world) == ("failed", "connect")
     world.line.before = lambda _: None
-    with world.database.connection() as connection:
-        assert replay.restart_matching(connection, who="test").left_out == 0
+    assert replay_all(world).left_out == 0
     run_all(world)
     assert [status for status, _ in states(world)] == ["sent"] * 4
 

@@ -264,6 +264,17 @@ def test_two_identical_answers_on_one_day_never_settle_each_other(world: World) 
     assert world.value("SELECT count(DISTINCT provider_sid) FROM messages WHERE from_self") == 3
 
 
+def test_what_was_sent_twice_for_another_message_is_taken_too(world: World) -> None:
+    doubted(world, accepted=False)
+    twice = a_sid_of_somebody_else(ANSWER)
+    world.line.foreign.append(twice)
+    world.execute("UPDATE messages SET second_sid = %(sid)s WHERE status = 'sent'", sid=twice[1].sid)
+    world.pass_time(10)
+    world.run()
+    assert reply(world)[0] == "sending"
+    assert story(world)[-1] == "lookup_empty"
+
+
 def test_a_held_message_with_the_same_text_is_not_taken_for_this_one(world: World) -> None:
     """One of the two may be in the list; nobody knows which."""
     doubted(world, accepted=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,10 +14,8 @@ import pytest
 
 from shared import audit
 from shared.db.pool import Database
-from shared.errors import UserError
 from shared.queue import replay, store
 from shared.queue.job import Job
-from shared.queue.replay import Counts
 from tests.fakes.desk import (
     ADDRESS,
     ANSWER,
@@ -27,7 +26,6 @@ from tests.fakes.desk import (
     fresh,
     lines,
     open_messages,
-    raising,
 )
 from tests.fakes.eventually import eventually
 from tests.fakes.world import World, run_all
@@ -40,9 +38,11 @@ def world(database: Database) -> World:
     return fresh(database)
 
 
-def restart_matching(world: World, **filters: Any) -> Counts:
+def restart_all(world: World) -> Counter[str]:
+    """Restart every dead letter, the oldest first; what became of how many."""
+    dead = [job for (job,) in world.rows("SELECT id FROM dead_letters ORDER BY seq")]
     with world.database.connection() as connection:
-        return replay.restart_matching(connection, who=WHO, **filters)
+        return Counter(replay.restart(connection, dead, who=WHO).values())
 
 
 # Restarting
@@ -61,7 +61,7 @@ def test_a_restart_is_written_down_with_what_it_did(world: World) -> None:
 def test_the_oldest_of_each_conversation_runs_and_the_others_join_it(world: World) -> None:
     first, second, third = dies(world, "vraag een?", "vraag twee?", "vraag drie?")
     (other,) = dies(world, "vraag vier?", address=OTHER)
-    assert restart_matching(world) == Counts(restarted=2, joined=2)
+    assert restart_all(world) == {"restarted": 2, "joined": 2}
     assert world.rows("SELECT id, status, closed_reason FROM ai_jobs WHERE type = 'autoreply' ORDER BY seq") == [
         (first, "pending", None),
         (second, "failed", "joined"),
@@ -72,106 +72,18 @@ def test_the_oldest_of_each_conversation_runs_and_the_others_join_it(world: Worl
     assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
     assert world.sent_to(OTHER) == [NOTICE + ANSWER]
     assert any("vraag een?\nvraag twee?\nvraag drie?" in asked[-1]["content"] for asked in world.model.asked)
-    (line,) = lines(world)
-    assert (line.what, line.target_type, line.target_id) == ("restart_jobs", "job", None)
-    assert line.details == {"jobs": [str(found) for found in (first, second, third, other)], "filter": {}}
-
-
-def test_a_restart_of_many_is_found_with_each_of_them(world: World) -> None:
-    first, second = dies(world, "vraag een?", "vraag twee?")
-    restart_matching(world)
-    with world.database.connection() as connection:
-        for found in (first, second):
-            assert len(audit.list_entries(connection, limit=5, target=str(found))) == 1
-        assert audit.list_entries(connection, limit=5, target=str(uuid4())) == []
-
-
-def test_every_filter_narrows(world: World) -> None:
-    (first,) = dies(world, "vraag een?")
-    (other,) = dies(world, "vraag twee?", address=OTHER, error_class="broken")
-    world.execute("UPDATE ai_jobs SET updated_at = now() - interval '2 hours' WHERE id = %(id)s", id=first)
-    now = datetime.datetime.now(datetime.UTC)
-    hour = datetime.timedelta(hours=1)
-    for filters in (
-        {"phone": "+31600000009"},
-        {"error_class": "timeout"},
-        {"job_type": "send_message"},
-        {"since": now + hour},
-        {"until": now - 3 * hour},
-        {"phone": OTHER, "error_class": "content_filter"},
-    ):
-        assert restart_matching(world, **filters) == Counts(), filters
-    assert lines(world) == []
-    assert restart_matching(world, phone=ADDRESS, error_class="content_filter", until=now - hour).restarted == 1
-    assert lines(world)[0].details["filter"] == {
-        "phone": ADDRESS, "error_class": "content_filter", "until": (now - hour).isoformat(),
-    }  # fmt: skip
-    assert restart_matching(world, since=now - hour, job_type="autoreply", state=None).restarted == 1
-    assert world.rows("SELECT DISTINCT status FROM ai_jobs WHERE type = 'autoreply'") == [("pending",)]
-    assert other
-
-
-def test_only_what_failed_can_be_restarted(world: World) -> None:
-    with pytest.raises(UserError) as refused:
-        restart_matching(world, state="done")
-    assert refused.value.name == "only_failed"
-
-
-def test_what_may_have_arrived_is_left_out_and_counted(world: World) -> None:
-    world.line.before = raising(TimeoutError(), times=1)
-    world.says(ADDRESS, "hoeveel verlof heb ik?")
-    world.settle_doubts(rounds=30)
-    (dead,) = dies(world, "vraag twee?", address=OTHER)
-    world.line.before = raising(TimeoutError(), times=1)
-    world.says(OTHER, "stop")  # its confirmation is held too
-    world.settle_doubts(rounds=30)
-    assert world.value("SELECT count(*) FROM messages WHERE status = 'held'") == 2
-    assert restart_matching(world) == Counts(restarted=1, left_out=2)
-    assert world.rows("SELECT id FROM ai_jobs WHERE status = 'pending'") == [(dead,)]
-
-
-def test_what_is_sending_is_left_out(world: World) -> None:
-    (dead,) = dies(world, "hoeveel verlof heb ik?")
-    world.execute(
-        "INSERT INTO messages (conversation_id, from_self, source, body, status, reply_id, part, parts, send_started_at)"
-        " SELECT conversation_id, true, 'ai', 'x', 'sending', %(job)s, 1, 1, now() FROM messages LIMIT 1",
-        job=dead,
-    )
-    assert restart_matching(world) == Counts(left_out=1)
-
-
-def test_what_is_kept_beside_an_active_job_is_left_out(world: World) -> None:
-    world.says(ADDRESS, "hoeveel verlof heb ik?")
-    world.run()
-    world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'database'")  # sent, and then not recorded
-    world.says(ADDRESS, "en ouderschapsverlof?")
-    assert restart_matching(world) == Counts(left_out=1)
-
-
-def test_closed_jobs_do_not_match(world: World) -> None:
-    (dead,) = dies(world, "hoeveel verlof heb ik?")
-    with world.database.connection() as connection:
-        replay.close(connection, [dead], who=WHO, reason="te laat")
-    assert restart_matching(world) == Counts()
-
-
-def test_only_so_many_at_a_time(world: World) -> None:
-    world.execute(
-        "INSERT INTO ai_jobs (payload, status) SELECT '{\"type\": \"embed_record\"}', 'failed'"
-        " FROM generate_series(1, 150)"
-    )
-    assert restart_matching(world, at_most=110) == Counts(restarted=110, more=40)
-    assert restart_matching(world, at_most=110) == Counts(restarted=40)
-    assert [len(line.details["jobs"]) for line in lines(world)] == [40, 10, 50, 50]
+    assert [line.target_id for line in reversed(lines(world))] == [
+        str(found) for found in (first, second, third, other)
+    ]
 
 
 def test_two_people_restart_the_same_ones_at_once(world: World) -> None:
     for n in range(6):
         dies(world, "vraag een?", "vraag twee?", address=f"+3160000010{n:02}")
     with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(lambda _: restart_matching(world), range(3)))
-    assert sum(result.restarted for result in results) == 6
-    assert sum(result.joined for result in results) == 6
+        results = list(pool.map(lambda _: restart_all(world), range(3)))
+    assert sum(result["restarted"] for result in results) == 6
+    assert sum(result["joined"] for result in results) == 6
     run_all(world)
     assert len(world.line.accepted) == 6
 
@@ -187,13 +99,10 @@ def finishing_with_a_follow_up(world: World) -> tuple[UUID, Job]:
     return dead, active
 
 
-@pytest.mark.parametrize("by_filter", [False, True])
-def test_a_restart_that_waited_for_the_active_job_joins_its_follow_up(world: World, by_filter: bool) -> None:
+def test_a_restart_that_waited_for_the_active_job_joins_its_follow_up(world: World) -> None:
     dead, active = finishing_with_a_follow_up(world)
 
     def restart() -> object:
-        if by_filter:
-            return restart_matching(world)
         with world.database.connection() as connection:
             return replay.restart(connection, [dead], who=WHO)
 
@@ -202,7 +111,7 @@ def test_a_restart_that_waited_for_the_active_job_joins_its_follow_up(world: Wor
             store.mark_done(connection, active)
             waiting = pool.submit(restart)
             eventually(lambda: world.value(BLOCKED) == 1)
-        assert waiting.result() == (Counts(joined=1) if by_filter else {dead: "joined"})
+        assert waiting.result() == {dead: "joined"}
     run_all(world)
     assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
     assert "vraag een?\nvraag drie?" in world.model.asked[-1][-1]["content"]
@@ -226,7 +135,7 @@ def test_restarting_races_with_messages_and_workers(world: World) -> None:
     with ThreadPoolExecutor(8) as pool:
         workers = [pool.submit(work, n) for n in range(2)]
         busy: list[Future[Any]] = [pool.submit(write, address) for address in addresses[:3]]
-        busy += [pool.submit(restart_matching, world) for _ in range(2)]
+        busy += [pool.submit(restart_all, world) for _ in range(2)]
         for running in busy:
             running.result()
         done.set()

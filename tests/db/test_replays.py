@@ -21,7 +21,7 @@ from shared.errors import UserError
 from shared.queue import dead_letters, replay, replays, store
 from shared.queue.dead_letters import Filter
 from shared.queue.replays import Became, Replay
-from tests.fakes.desk import ADDRESS, ANSWER, NOTICE, OTHER, dies, fresh, lines, raising
+from tests.fakes.desk import ADDRESS, ANSWER, NOTICE, OTHER, dies, fresh, lines, raising, replay_all
 from tests.fakes.eventually import eventually
 from tests.fakes.world import World, run_all
 
@@ -246,6 +246,42 @@ def test_what_may_have_arrived_is_left_out(world: World) -> None:
     assert counts(found) == (1, 0, 1, 0)
     assert world.sent_to(ADDRESS) == []
     assert world.sent_to(OTHER) == [NOTICE + ANSWER]
+
+
+def test_a_confirmation_that_may_have_arrived_is_left_out_too(world: World) -> None:
+    world.line.before = raising(TimeoutError(), times=1)
+    world.says(OTHER, "stop")
+    world.settle_doubts(rounds=30)
+    assert world.rows("SELECT type FROM dead_letters") == [("send_message",)]
+    assert dry_run(world).left_out == 1
+    assert counts(replay_all(world)) == (0, 0, 1, 0)
+
+
+def test_what_is_being_sent_or_was_sent_beside_an_active_job_is_left_out(world: World) -> None:
+    (dead,) = dies(world, "hoeveel verlof heb ik?")
+    world.execute(
+        "INSERT INTO messages (conversation_id, from_self, source, body, status, reply_id, part, parts, send_started_at)"
+        " SELECT conversation_id, true, 'ai', 'x', 'sending', %(job)s, 1, 1, now() FROM messages LIMIT 1",
+        job=dead,
+    )
+    assert counts(replay_all(world)) == (0, 0, 1, 0)
+    world.says(OTHER, "hoeveel verlof heb ik?")
+    world.run()
+    # Sent, and then not recorded.
+    world.force(
+        "UPDATE ai_jobs SET status = 'failed', error_class = 'database' WHERE status = 'done' AND type = 'autoreply'"
+    )
+    world.says(OTHER, "en ouderschapsverlof?")
+    found = replay_all(world)
+    assert (found.restarted, found.joined) == (0, 0)
+    assert found.left_out == found.total > 1
+
+
+def test_what_is_closed_does_not_match(world: World) -> None:
+    (dead,) = dies(world, "hoeveel verlof heb ik?")
+    with world.database.connection() as connection:
+        replay.close(connection, [dead], who=WHO, reason="te laat")
+    assert replay_all(world).total == 0
 
 
 def test_a_live_message_joins_the_restarted_job_and_is_not_made_to_wait_for_it(world: World) -> None:

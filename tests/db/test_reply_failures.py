@@ -13,7 +13,7 @@ from shared.clients.deadline import TooLate
 from shared.db.pool import Database
 from shared.errors import PermanentError, TransientError
 from shared.queue import replay
-from tests.fakes.desk import flagged, fresh
+from tests.fakes.desk import flagged, fresh, replay_all
 from tests.fakes.replies import ADDRESS, ANSWER, APOLOGY, NOTICE, Refused, job_row, raising, reply_row
 from tests.fakes.world import World, run_all
 
@@ -187,10 +187,8 @@ def test_after_an_outage_the_answer_goes_out_and_no_apology_behind_it(world: Wor
     run_all(world)
     assert world.value("SELECT count(*) FROM dead_letters") == 2
     world.line.before = lambda _: None
-    with world.database.connection() as connection:
-        counts = replay.restart_matching(connection, who="test")
+    assert replay_all(world).restarted == 1
     run_all(world)
-    assert counts.restarted == 1
     assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
 
 

@@ -11,7 +11,7 @@ from shared.conversation.text import utf16_units
 from shared.conversation.window import VARIABLE_UNITS, template_for
 from shared.db.pool import Database
 from shared.queue import replay
-from tests.fakes.desk import flagged, fresh
+from tests.fakes.desk import flagged, fresh, replay_all
 from tests.fakes.replies import ADDRESS, ANSWER, NOTICE, QUESTION, callback, raising
 from tests.fakes.world import World, run_all
 
@@ -40,8 +40,7 @@ def world(database: Database) -> World:
 
 @pytest.fixture
 def templated(database: Database) -> World:
-    found = fresh(database, TWILIO_TEMPLATE_SID=TEMPLATE)
-    return found
+    return fresh(database, TWILIO_TEMPLATE_SID=TEMPLATE)
 
 
 def reply(world: World) -> tuple[Any, ...]:
@@ -84,8 +83,7 @@ def test_a_restart_is_held_again_until_the_employee_has_written(world: World) ->
 def test_bulk_replay_takes_it_along_once_there_is_a_template(world: World) -> None:
     run_all(world)
     templated = World(world.database, TWILIO_TEMPLATE_SID=TEMPLATE)
-    with templated.database.connection() as connection:
-        assert replay.restart_matching(connection, who="test").restarted == 1
+    assert replay_all(templated).restarted == 1
     run_all(templated)
     assert templated.line.accepted[0]["template"] == Template(TEMPLATE, {"1": FLAT})
 

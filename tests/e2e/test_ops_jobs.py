@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from shared.db.pool import Database
 from shared.errors import HeldError, JobError, PermanentError, TransientError
+from shared.queue import replays
 from tests.fakes.visitor import HERE, Visitor, words_of
 from tests.fakes.world import World
 
@@ -34,7 +35,9 @@ def world(database: Database) -> World:
 
 @pytest.fixture
 def hr(world: World) -> Visitor:
-    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, suggestions, audit_log")
+    world.execute(
+        "TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, suggestions, audit_log, replays"
+    )
     world.model.says = lambda _: "Je hebt 200 uur verlof. [1]"
     world.line.before = lambda _: None
     return Visitor(world.app)
@@ -65,6 +68,11 @@ def may_arrive(_: object) -> None:
 def state_of(world: World, job: UUID) -> str:
     status, closed_at = world.rows("SELECT status, closed_at FROM ai_jobs WHERE id = %(id)s", id=job)[0]
     return "closed" if closed_at else str(status)
+
+
+def carry_on(world: World) -> None:
+    """What a worker does for replays between two polls."""
+    replays.drive(world.database, world.wake.wake)
 
 
 def jobs_in(page: str) -> list[str]:
@@ -235,32 +243,107 @@ def test_the_filtered_ones_are_run_again_less_those_that_may_have_arrived(world:
     world.line.before = may_arrive
     world.run()
     world.line.before = lambda _: None
+    world.force("UPDATE messages SET status = 'held', held_reason = 'x' WHERE status = 'sending'")
+    world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'held' WHERE id = %(id)s", id=held)
     listed = hr.get("/jobs?state=failed&type=autoreply").text
     assert 'href="/api/ops/jobs/restart?state=failed&amp;type=autoreply"' in listed
-    question = hr.get("/jobs/restart?state=failed&error_class=throttled")
-    assert "3 mislukte taken worden opnieuw uitgevoerd" in words_of(question.text)
-    assert "te druk" in words_of(question.text)
+    question = words_of(hr.get("/jobs/restart?state=failed&error_class=throttled").text)
+    assert "3 mislukte taken worden opnieuw uitgevoerd" in question
+    assert "Probleem te druk" in question
+    assert "5 per seconde: duurt minder dan 1 s" in question
+    assert "12 per minuut: duurt 15 s" in question
     every = words_of(hr.get("/jobs/restart?state=failed").text)
     assert "4 mislukte taken worden opnieuw uitgevoerd. 1 taak blijft buiten beschouwing" in every
-    assert {state_of(world, job) for job in (*busy, other, held)} == {"failed"}  # looking does nothing
-    result = hr.post("/jobs/restart", state="failed", error_class="throttled")
-    assert result.status_code == 303
-    assert "Opnieuw gestart 3" in words_of(hr.follow(result).text)
-    assert {state_of(world, job) for job in busy} == {"pending"}
-    second = words_of(hr.follow(hr.post("/jobs/restart", state="failed")).text)
-    assert "Opnieuw gestart 1 Buiten beschouwing gebleven 1" in second
+    assert "Automatisch antwoord te druk 3 Automatisch antwoord misschien verstuurd 1 1" in every
+    assert "geweigerd" in words_of(hr.get("/jobs/restart?state=failed&error=NO").text)
+    assert {state_of(world, job) for job in (*busy, other, held)} == {"failed"}, "looking does nothing"
+
+    refused = hr.post("/jobs/restart", state="failed", error_class="throttled", rate="20", reason=" ")
+    assert refused.status_code == 409
+    assert "Geef een reden" in words_of(refused.text)
+    assert '<option value="20" selected>' in refused.text
+    world.wake.delays.clear()
+    began = hr.follow(
+        hr.post("/jobs/restart", state="failed", error_class="throttled", rate="100", reason="het werkt <b>")
+    )
+    assert "Begonnen." in words_of(began.text)
+    assert "&lt;b&gt;" in began.text
+    assert world.wake.delays == [0.0], "a worker is told"
+    carry_on(world)
+    (replay,) = world.rows("SELECT id, state FROM replays")
+    page = words_of(hr.get(f"/jobs/replays/{replay[0]}").text)
+    assert "klaar duurde" in page
+    assert "3 van 3 gedaan 3 Opnieuw gestart" in page
+    assert "Beheerder op deze computer" in page
+    assert "Gekozen op probleem te druk" in page
+    assert "Opnieuw uitgevoerd (ronde 2) als deel van: het werkt" in words_of(hr.get(f"/jobs/{busy[0]}").text)
+    listed = words_of(hr.get("/jobs/replays").text)
+    assert "het werkt <b> Beheerder op deze computer klaar 3 van 3 3 0 100 per seconde zojuist" in listed
+
+    hr.post("/jobs/restart", state="failed", rate="5", reason="alles")
+    carry_on(world)
+    newest = world.value("SELECT id FROM replays ORDER BY created_at DESC LIMIT 1")
+    page = words_of(hr.get(f"/jobs/replays/{newest}").text)
+    assert "1 Opnieuw gestart 1 Buiten beschouwing gebleven" in page
+    assert "1 taak blijft buiten beschouwing" in page
     assert state_of(world, held) == "failed"
     world.run()
     assert world.sent_to("+31612345678") == []
-    assert "Er is niets om opnieuw uit te voeren." in words_of(hr.get("/jobs/restart?state=failed").text)
+    nothing = hr.get("/jobs/restart?state=failed").text
+    assert "Er is niets om opnieuw uit te voeren." in words_of(nothing)
+    assert 'name="rate"' not in nothing
+    said = words_of(hr.get("/audit").text)
+    assert "Begon mislukte taken opnieuw uit te voeren: alles" in said
+    assert "Klaar met opnieuw uitvoeren: alles" in said
     wrongs: list[dict[str, Any]] = [
         {"state": "done"},
         {},
         {"state": "failed", "sid": "SM1"},
         {"state": "failed", "since": "x"},
+        {"state": "failed", "rate": "1e9"},
     ]
     for wrong in wrongs:
-        assert hr.post("/jobs/restart", **wrong).status_code == 409, wrong
+        assert hr.post("/jobs/restart", **{"reason": "x"} | wrong).status_code == 409, wrong
+
+
+def test_a_replay_is_stopped_and_goes_on(world: World, hr: Visitor) -> None:
+    world.execute(
+        "INSERT INTO ai_jobs (payload, status, error_class) SELECT '{\"type\": \"noop\"}', 'failed', 'timeout'"
+        " FROM generate_series(1, 40)"
+    )
+    began = hr.post("/jobs/restart", state="failed", rate="0.2", reason="proef")
+    path = began.headers["location"].removeprefix("/api/ops").partition("?")[0]
+    carry_on(world)
+    page = hr.get(path).text
+    assert re.search(r'<progress id="progress" value="[1-5]" max="40">', page)
+    assert "bezig 12 per minuut, klaar over" in words_of(page)
+    assert 'hx-get="/api/ops/live' + path in page, "it refreshes itself"
+    assert "wordt niets meer opnieuw gestart" in words_of(hr.follow(hr.post(f"{path}/stop")).text)
+    stopped = words_of(hr.get(path).text)
+    assert "gestopt door Beheerder op deze computer; wat al gestart was, loopt door." in stopped
+    assert "gaat verder waar het was" in words_of(hr.follow(hr.post(f"{path}/resume")).text)
+    world.execute("UPDATE replays SET state = 'done', ended_at = now()")
+    for action in ("stop", "resume"):
+        assert hr.post(f"{path}/{action}").status_code == 409
+        assert hr.post(f"/jobs/replays/{UUID(int=7)}/{action}").status_code == 404
+    assert hr.get(f"/jobs/replays/{UUID(int=7)}").status_code == 404
+    whats = [what for (what,) in world.rows("SELECT what FROM audit_log WHERE target_type = 'replay' ORDER BY id")]
+    assert [what for what in whats if what != "replay_jobs"] == ["start_replay", "stop_replay", "resume_replay"]
+    world.execute("DELETE FROM ai_jobs")
+
+
+def test_what_waits_says_when_and_which_try_it_will_be(world: World, hr: Visitor) -> None:
+    job = asks(world, "+31612345695")
+    assert "zodra er plaats is : eerste poging." in words_of(hr.get(f"/jobs/{job}").text)
+    world.force("UPDATE ai_jobs SET attempts = 2, next_run_at = now() + interval '40 seconds'")
+    assert re.search(
+        r"Wordt uitgevoerd over (40|39) s : derde en laatste poging\.", words_of(hr.get(f"/jobs/{job}").text)
+    )
+    english = words_of(Visitor(world.app, language="en").get(f"/jobs/{job}").text)
+    assert re.search(r"Is done in (40|39) s : third and last try\.", english)
+    assert "zo meteen , derde en laatste poging" in words_of(hr.get("/jobs").text)
+    world.force("UPDATE ai_jobs SET attempts = 7, max_attempts = 9")
+    assert "poging 8." in words_of(hr.get(f"/jobs/{job}").text)
 
 
 def test_hostile_text_harms_no_page(world: World, hr: Visitor) -> None:

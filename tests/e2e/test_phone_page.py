@@ -164,8 +164,8 @@ def test_without_callbacks_a_look_at_twilio_finds_it(visit: Visit, up: UpProcess
 
 def test_what_nobody_can_tell_is_held_for_a_person(visit: Visit, up: UpProcess) -> None:
     page = visit(DESKTOP, "Milan Petrović")
-    page.ask("When is my holiday allowance paid?")
-    page.gets("paid in May")
+    page.ask("How much may the bike cost?")
+    page.gets("€1,800")
     page.switch("lookup_foreign", on=True)
     page.switch("twilio_drop_before", on=True)
     page.ask(BICYCLE[0])

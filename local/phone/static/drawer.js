@@ -151,7 +151,7 @@ function fillCard(entry, job, nameOf) {
     element("p", { class: "about" }, about.join(" · ")),
     left > 0 && element("p", { class: "about" }, words("earlier", { count: left })),
     element("ol", { class: "tries" }, ...present([...tries.map(attemptLine), lastLine(job, state)])),
-    element("ul", { class: "sent-parts" }, ...(job.messages ?? []).map(messageLine)),
+    element("ul", { class: "sent-parts" }, ...(job.messages ?? []).map((message) => messageLine(message, job))),
     entry.countdown,
     reason(job, state),
   ];
@@ -196,11 +196,12 @@ function attemptLine(attempt, place, all) {
 }
 
 /** One message of the job: its part, its ticks, what proved it, and its story where that was not a straight one. */
-function messageLine(message) {
+function messageLine(message, job) {
   const inDoubt = message.status === "sending" && message.story.includes("ambiguous");
   const undelivered = message.status === "failed" && message.evidence !== null;
   const status = inDoubt ? "doubt" : undelivered ? "undelivered" : message.status;
   const name = { sent: "tick", delivered: "ticks", read: "ticks", failed: "alert", undelivered: "alert", held: "alert", doubt: "alert" }[status];
+  const saidBefore = job.attempts_list.some((attempt) => attempt.error === message.held_reason);
   const code = message.error_code ? ` (${message.error_code})` : "";
   const told = message.story.map((what) => wordsOf("story")[what]).filter(Boolean).slice(-IN_THE_STORY);
   const proof = message.evidence && (told.length || message.evidence !== "answer") ? ` · ${wordIn("evidence", message.evidence)}` : "";
@@ -215,7 +216,7 @@ function messageLine(message) {
       element("b", {}, wordIn("sendStatus", status) + code),
       proof,
       told.length > 0 && element("small", { class: "story" }, told.join(" → ")),
-      status === "held" && message.held_reason && element("small", { class: "error-text" }, message.held_reason),
+      status === "held" && message.held_reason && !saidBefore && element("small", { class: "error-text" }, message.held_reason),
     ),
   );
 }

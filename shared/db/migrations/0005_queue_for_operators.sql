@@ -305,3 +305,6 @@ ALTER TABLE suggestions DROP CONSTRAINT suggestions_job_id_fkey;
 -- Most bulk work belongs to no conversation: this index need not hold it. A claim and a completion write each index of the table.
 DROP INDEX ai_jobs_conversation;
 CREATE INDEX ai_jobs_conversation ON ai_jobs (conversation_id, seq) WHERE conversation_id IS NOT NULL;
+
+-- Which jobs took long, for those who look: what takes less than a second costs this index nothing.
+CREATE INDEX job_attempts_long ON job_attempts (ended) WHERE ended - started >= interval '1 second';
