@@ -29,9 +29,11 @@ from bench.report import alone
 from local.postgres import EmbeddedPostgres
 from shared.conversation import settle
 from shared.errors import UserError
+from shared.queue import replay
 
 MESSAGES, CONVERSATIONS, RATE = 10_000, 500, 12.0  # messages a second
 POSTERS = 12
+FREEZES = 0.2  # the share of the hosts' accidents that they survive
 LISTED_EARLIER = (
     150.0  # seconds that a lost message is older than it was: the sweep leaves the youngest to their webhooks
 )
@@ -55,6 +57,8 @@ SOONER = "UPDATE ai_jobs SET next_run_at = next_run_at - make_interval(secs => %
 REST_LESS = "UPDATE job_types SET resting_until = resting_until - make_interval(secs => %(age)s) WHERE resting_until IS NOT NULL"
 IN_DOUBT = "SELECT id FROM messages WHERE from_self AND status = 'held' AND send_started_at IS NOT NULL AND provider_sid IS NULL"
 
+DEAD = "SELECT id FROM dead_letters ORDER BY seq"
+
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
@@ -65,7 +69,7 @@ class Chaos:
     seed: int = 1
     seconds: float = MESSAGES / RATE
     hurry: bool = False
-    settles: bool = False  # held messages are sent again by a person at the end (which looks first)
+    settles: bool = False  # at the end a person restarts what is held or dead (which looks first)
     kill_every: tuple[float, float] = (3.0, 8.0)
     restart_every: float = 60.0
     harshness: float = 1.0
@@ -168,7 +172,7 @@ class _Run:
         self.site.blow(sorted({said.address for said in self.script}), random.Random(self.chaos.seed + 1))
 
     def _breaking(self) -> None:
-        """Kill hosts and restart the database until the weather is calm; the hosts are up again then."""
+        """Kill and freeze hosts and restart the database until the weather is calm; the hosts are up again then."""
         draw, began = random.Random(self.chaos.seed + 2), time.monotonic()
         restarts = 0
         while not self.site.weather.calm:
@@ -177,6 +181,8 @@ class _Run:
             if time.monotonic() - began > (restarts + 0.5) * self.chaos.restart_every:
                 restarts += 1
                 self.site.restart_database()
+            elif draw.random() < FREEZES:
+                self.site.freeze_one(draw)
             else:
                 self.site.kill_one(draw)
 
@@ -224,8 +230,8 @@ class _Run:
         return Verdict(record, restarted).judge()
 
     def _settle(self, before: Verdict) -> Verdict:
-        """A person has everything sent again that is held."""
-        self.note(f"chaos: {before.counts['held']} held messages are sent again …")
+        """A person has everything sent again that is held, and the other dead letters restarted."""
+        self.note(f"chaos: {before.counts['replies held']} held messages are sent again …")
 
         def send_again(connection: psycopg.Connection) -> None:
             for (message_id,) in connection.execute(IN_DOUBT).fetchall():
@@ -234,6 +240,9 @@ class _Run:
                     self.site.deeds["held, sent again by a person"] += 1
                 except UserError:
                     self.site.deeds["held, could not be sent again"] += 1
+            dead = [job_id for (job_id,) in connection.execute(DEAD).fetchall()]
+            for became in replay.restart(connection, dead, who="bench").values():
+                self.site.deeds[f"dead letters {became} by a person"] += 1
 
         self.site.ask_database(send_again)
         self._until_quiet()
@@ -284,7 +293,7 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=5.5, help="seconds between two kills, about")
     parser.add_argument("--harshness", type=float, default=1.0, help="so many times the usual share of faults")
     parser.add_argument("--hurry", action="store_true", help="let time pass faster for what waits")
-    parser.add_argument("--settle", action="store_true", help="have held messages sent again at the end")
+    parser.add_argument("--settle", action="store_true", help="restart what is held or dead at the end")
     given = parser.parse_args()
     chaos = Chaos(
         given.messages, given.conversations or max(given.messages // 20, 1), given.seed,

@@ -28,8 +28,8 @@ _TEXTS: dict[Kind, str] = {
 _KINDS: tuple[tuple[Kind, int], ...] = (("question", 72), ("same", 20), ("long", 3), ("thanks", 5))
 _LONG = "Over verlof valt nog meer te zeggen, en dat staat in het handboek. " * 30
 BURSTS = 0.25  # the share of turns in which somebody sends two to four messages at once
-LOST, TWICE_AT_ONCE, TWICE, LATE = 0.01, 0.03, 0.05, 0.08  # shares of the webhooks
-CONSENT_EVERY = 25  # one of so many conversations opts out and in again
+LOST, TWICE_AT_ONCE, TWICE, LATE = 0.02, 0.03, 0.05, 0.08  # shares of the webhooks
+CONSENT_EVERY = 10  # one of so many conversations opts out and in again
 
 
 @dataclass(frozen=True, slots=True)

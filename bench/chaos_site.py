@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from shared.settings import EMBEDDING_DIMENSIONS
 
 EMBEDDING_MODEL = "standin-embedding"
 FOREIGN = 0.05  # the chance, at each change of the weather, that somebody else who uses the account writes to somebody
+FROZEN_SECONDS = (4.5, 6.5)
 WEATHER_SECONDS = (0.5, 1.5)  # between two changes
 
 # The sweep does not look at what came before the installation.
@@ -139,6 +141,14 @@ class Site:
         host.kill()
         self.deeds["hosts killed"] += 1
         self._start(host)
+
+    def freeze_one(self, draw: random.Random) -> None:
+        """Freeze one of the hosts for longer than its leases last; it wakes up to jobs that the other one has taken over."""
+        host = draw.choice(self.hosts)
+        host.signal(signal.SIGSTOP)
+        self.deeds["hosts frozen"] += 1
+        self.stopping.wait(draw.uniform(*FROZEN_SECONDS))
+        host.signal(signal.SIGCONT)
 
     def _start(self, host: HostProcess) -> None:
         for _ in range(3):

@@ -17,7 +17,8 @@ from local.standins.twilio_callbacks import Posted
 from local.standins.twilio_messages import Message
 
 CAME_IN = """
-    SELECT m.provider_sid AS sid, m.id, m.conversation_id, m.seq, m.answered_by, m.prompted_by, m.created_at
+    SELECT m.provider_sid AS sid, m.id, m.conversation_id, m.seq, m.answered_by, m.prompted_by, m.created_at,
+        m.body <> '' AS has_text
     FROM messages m WHERE NOT m.from_self ORDER BY m.seq
 """
 WENT_OUT = """
@@ -43,7 +44,7 @@ _OURS = re.compile(r"[?&]message=([0-9a-f-]{36})")
 
 @dataclass(frozen=True, slots=True)
 class CameIn:
-    """An inbound message's row."""
+    """An inbound message's row; the sweep finds no text where the account keeps none."""
 
     sid: str
     id: UUID
@@ -52,6 +53,7 @@ class CameIn:
     answered_by: UUID | None
     prompted_by: UUID | None
     created_at: datetime
+    has_text: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Verdict:
         self._consent()
         self.counts.update({f"event: {what}": count for what, count in record.events.items()})
         self.counts["said"] = len(record.said)
-        self.counts["accepted"] = len(record.sent)
+        self.counts["replies accepted"] = len(record.sent)
         self.counts["model answers"] = len(record.paid)
         return self
 
@@ -187,10 +189,10 @@ class Verdict:
             if accepted and accepted[0].body != message.body:
                 self._violation("accepted with another text", message.id)
             self.counts[f"evidence: {message.evidence}"] += is_accepted
-            self.counts["held"] += message.status == "held"
-            self.counts["held, though accepted"] += message.status == "held" and bool(accepted)
+            self.counts["replies held"] += message.status == "held"
+            self.counts["replies held, though accepted"] += message.status == "held" and bool(accepted)
             self.counts["apologies"] += message.purpose == "apology"
-            self.counts["sent more than once by us"] += len(message.intents) > 1
+            self.counts["replies tried more than once"] += len(message.intents) > 1
 
     def _by_text(self) -> None:
         """No question is named in two accepted messages, and none by an answer that does not cover it."""
@@ -204,7 +206,8 @@ class Verdict:
         covered: dict[UUID, set[int]] = defaultdict(set)
         for came in self.record.came_in:
             said = self.record.said[came.sid]
-            if came.answered_by is not None and said.kind in ("question", "long"):
+            self.counts["taken in without its text"] += not came.has_text
+            if came.answered_by is not None and came.has_text and said.kind in ("question", "long"):
                 covered[came.answered_by].add(said.number)
         for reply_id, parts in self._parts.items():
             if parts[0].purpose != "answer":
@@ -230,15 +233,15 @@ class Verdict:
         elif parts and all(self._accepted[part.id] for part in parts):
             kind = "answered"
         elif any(part.status == "held" for part in parts):
-            kind = "held"
+            kind = "waits: held"
             if not is_flagged:
                 return self._violation("held without a flag", *ids)
         elif parts and all(part.held_reason == "opted_out" for part in parts if not self._accepted[part.id]):
             kind = "cancelled: opted out"
-            if not self._was_out_later(came):
+            if not self._was_out(came):
                 return self._violation("cancelled, though nobody opted out", *ids)
         elif self._is_dead(reply, job):
-            kind = "dead"
+            kind = "waits: dead letter"
             if not is_flagged:
                 return self._violation("dead without a flag", *ids, job and job.error_class)
         else:
@@ -260,10 +263,7 @@ class Verdict:
         ]
 
     def _was_out(self, came: CameIn) -> bool:
-        """Whether they had opted out when this came in, or did before its answer was there."""
-        return self._was_out_later(came)
-
-    def _was_out_later(self, came: CameIn) -> bool:
+        """Whether they had opted out when this came in, or have since."""
         changes = self._changes(came.conversation_id)
         before = [kind for kind, change in changes if change.seq < came.seq]
         return before[-1:] == ["stop"] or any(kind == "stop" and change.seq > came.seq for kind, change in changes)

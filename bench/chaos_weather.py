@@ -114,8 +114,8 @@ def change(conditions: Conditions, draw: random.Random) -> None:
     """Other conditions from now on; nothing that breaks what is assumed of Twilio: its list lags less than the window."""
     conditions.callbacks = draw.choice(CALLBACKS)
     conditions.callback_delay = draw.uniform(0.5, 3.0)
-    conditions.list_lag = draw.choice((0.0, 0.0, 1.0, 5.0, 30.0, 30.0))
-    conditions.clock_offset = draw.choice((0.0, 0.0, 0.0, 20.0, -20.0, 90.0))
+    conditions.list_lag = draw.choice((0.0, 2.0, 10.0, 30.0, 30.0, 30.0))
+    conditions.clock_offset = draw.choice((*(0.0,) * 8, 20.0, -20.0, 90.0))
     conditions.redacted = draw.random() < 0.04
 
 

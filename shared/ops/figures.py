@@ -16,7 +16,7 @@ from shared.queue.types import finished_lately
 PEOPLE_SHOWN = 8
 KEPT_SECONDS = 30.0
 
-# One statement, each part of it over a partial index: what waits, runs and has failed; who needs a person; what rests, is paused, or is being replayed.
+# One statement, each part over a partial index: what waits, runs and has failed; what rests, pauses or is replayed; who waits.
 NOW = """
     SELECT 'pending' AS kind, NULL::uuid AS id, type AS name, NULL AS words, count(*)::int AS number,
         min(next_run_at) FILTER (WHERE next_run_at <= now()) AS since

@@ -107,10 +107,11 @@ def test_a_limit_counts_from_the_next_claim_on(world: World) -> None:
 def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(world: World) -> None:
     act(world, lambda on: types.set_limits(on, "suggest", Limits(3, 4), seen=Limits(1, None), who=WHO))
     for seen in (Limits(1, None), Limits(3, None), Limits(1, 4)):
-        assert (
-            refused(world, lambda on, seen=seen: types.set_limits(on, "suggest", Limits(9, 9), seen=seen, who=WHO))
-            == "type_changed"
-        )
+
+        def overwrite(on: Conn, seen: Limits = seen) -> None:
+            types.set_limits(on, "suggest", Limits(9, 9), seen=seen, who=WHO)
+
+        assert refused(world, overwrite) == "type_changed"
     assert found(world, "suggest").limits == Limits(3, 4)
     act(world, lambda on: types.set_limits(on, "suggest", Limits(3, 4), seen=Limits(3, 4), who=WHO))
     assert len(lines(world)) == 1, "what changes nothing is no news"

@@ -18,6 +18,7 @@ from tests.e2e.console_page import LIVE_SECONDS, PICTURES, ConsolePage
 from tests.e2e.employees import Employees
 from tests.e2e.phone_page import DESKTOP, PHONE, Screen
 from tests.e2e.up_process import QUICK, UpProcess
+from tests.fakes.eventually import eventually
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 PICTURE_BYTES_AT_MOST = 150_000
@@ -59,6 +60,26 @@ Trial Three,12,,,
 """,
 }
 FIRST_OF_TABLE = {PHONE: ("Proef Een", "+31657000001"), DESKTOP: ("Trial One", "+31657000003")}
+
+
+ADD_DEAD = """
+    INSERT INTO ai_jobs (payload, status, error_class)
+    SELECT jsonb_build_object('type', %(kind)s::text), 'failed', 'timeout' FROM generate_series(1, %(count)s)
+"""
+# An administrator's message that may have left so many minutes ago, or that never did (null), and the dead letter behind it.
+ADD_STUCK = """
+    WITH message AS (
+        INSERT INTO messages (id, conversation_id, from_self, source, body, status, held_reason, reply_id, part, parts,
+            send_attempt, send_started_at)
+        SELECT id, %(talk)s::uuid, true, 'admin', %(body)s, 'held',
+            CASE WHEN %(minutes)s::int IS NULL THEN 'earlier_part' ELSE 'it may have been sent' END, id, 1, 1, 1,
+            now() - make_interval(mins => %(minutes)s)
+        FROM gen_random_uuid() AS new (id)
+        RETURNING id, conversation_id
+    )
+    INSERT INTO ai_jobs (payload, conversation_id, status, error_class, attempts)
+    SELECT jsonb_build_object('type', 'send_message', 'message_id', id), conversation_id, 'failed', 'held', 1 FROM message
+"""
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +161,11 @@ def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: 
     person = up.database.value("SELECT id FROM people ORDER BY name LIMIT 1")
     pictures = {
         "/documents/new": "document-new", f"/documents/{document}/remove": "document-remove",
-        f"/people/{person}": "person", "/people/imports": "imports",
+        f"/people/{person}": "person", "/people/imports": "imports", "/jobs/queue": "queue",
     }  # fmt: skip
     for path in (
         "", "/conversations", conversation, "/jobs?state=failed&type=autoreply", f"/jobs/{job}", "/jobs/restart?state=failed",
+        "/jobs/queue", "/jobs/queue/autoreply", "/jobs/replays",
         "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
         "/people", f"/people/{person}", "/people/imports", "/people/imports/new",
     ):  # fmt: skip
@@ -242,16 +264,83 @@ def test_failed_jobs_are_closed_with_a_reason_or_run_again_together(console: Con
     console.follow(t.text("jobs.restart_these"))
     expect(page.locator(".lead")).to_have_text(t.text("restart.matching.other", n=2))
     picture(console, PHONE, "restart")
+    console.field("restart.why").fill(OWN_WORDS[console.screen])
     console.press("restart.button.other", n=2)
-    expect(page.locator(".facts div").filter(has_text=t.text("restarted.restarted"))).to_contain_text("2")
-    console.follow(t.text("restart.back"))
-    expect(console.has("jobs.none")).to_be_visible()
+    console.notices("replay_started")
+    console.appears(page.locator("#replay-state .tag.good"), "the replay's end")
+    expect(page.locator("#count-restarted b")).to_have_text("2")
+    assert page.locator("#progress").evaluate("bar => bar.value / bar.max") == 1
     for name in again:
         people.job_is(name, "done", 1)
+    console.follow(page.locator(".crumb a"))
+    expect(page.locator("tbody tr").filter(has_text=OWN_WORDS[console.screen])).to_contain_text(
+        t.text("replay.state.done")
+    )
     console.open(people.conversation(again[0]))
     expect(page.locator(".message.ai").filter(has_text=asked.answer)).to_be_visible()
-    console.go("audit")
-    expect(page.locator("tbody tr").first).to_contain_text(t.text("audit.did.restart_jobs.other", n=2))
+    console.logged("start_replay", "finish_replay", about=OWN_WORDS[console.screen])
+
+
+def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
+    console: ConsolePage, people: Employees, up: UpProcess
+) -> None:
+    page, kind = console.page, f"none-{console.t.language}"
+    up.database.execute(ADD_DEAD, kind=kind, count=90)  # of a type that nothing runs: they only become due
+    console.open(f"/jobs/restart?state=failed&type={kind}")
+    page.locator("#rate").select_option("5")
+    console.field("restart.why").fill(OWN_WORDS[console.screen])
+    console.press("restart.button.other", n=90)
+    bar = page.locator("#progress")
+    seen = bar.evaluate("bar => bar.value")
+    eventually(lambda: bar.evaluate("bar => bar.value") > seen, 10, "the bar that moves by the page's own timer")
+    picture(console, PHONE, "replay")
+    console.press("replay.stop")
+    console.notices("replay_stopped")
+    expect(page.locator("#replay-state .tag.wait")).to_be_visible()
+    assert bar.evaluate("bar => bar.value") < 90
+    console.logged("start_replay", "stop_replay", about=OWN_WORDS[console.screen])
+    up.database.execute("UPDATE ai_jobs SET status = 'failed', closed_at = now(), closed_by = 'test', closed_reason = 'test'"
+                        " WHERE type = %(kind)s AND closed_at IS NULL", kind=kind)  # fmt: skip
+
+
+def test_a_message_that_is_stuck_is_looked_up_sent_after_all_or_closed(
+    console: ConsolePage, people: Employees, up: UpProcess
+) -> None:
+    page = console.page
+    name = {PHONE: "Hugo Janssen", DESKTOP: "Yara Pinas"}[console.screen]
+    people.writes(name, HOLIDAY[console.screen].question)
+    people.job_is(name, "done", 1)
+    path = people.conversation(name)
+    talk = path.rpartition("/")[2]
+
+    for body, minutes in (("I looked it up for you.", 10), ("The office is open.", 9), ("I will call you.", None)):
+        up.database.execute(ADD_STUCK, talk=talk, body=body, minutes=minutes)
+    looked, stuck, unsent = (
+        page.locator(".message").filter(has_text=said) for said in ("looked it up", "office", "call")
+    )
+    console.open(path)
+    expect(looked).to_contain_text(console.t.text("conversations.held"))
+    looked.scroll_into_view_if_needed()
+    picture(console, DESKTOP, "held", page.locator("#thread"))
+    console.press("conversations.look_again", looked)
+    console.notices("looking_again")
+    console.appears(looked.locator(".job-link.pending, .job-link.processing"), "the look")
+    stuck.locator(".close > summary").click()
+    reason = stuck.get_by_label(console.t.text("conversations.close_why"), exact=True)
+    reason.fill(OWN_WORDS[console.screen])
+    people.writes(name, PERSON_PLEASE[console.screen])
+    page.locator("#needs-person").wait_for(timeout=LIVE_SECONDS * 1000 + 8000)
+    expect(reason).to_have_value(OWN_WORDS[console.screen])  # what was typed is left alone
+    console.press("conversations.close_unsent", stuck)
+    console.notices("closed_unsent")
+    expect(stuck).to_contain_text(console.t.text("unsent.closed"))
+
+    console.press("conversations.send_again.unsent", unsent)
+    console.notices("sending_again")
+    console.appears(unsent.locator(".ticks.delivered, .ticks.read"), "the ticks")
+    unsent.locator(".how > summary").click()
+    expect(unsent).to_contain_text(console.t.text("sent.accepted"))
+    console.logged("look_again", "close_without_sending", "send_again", about=name)
 
 
 def test_a_conversation_is_read_taken_over_and_handed_back(console: ConsolePage, people: Employees) -> None:
@@ -449,7 +538,6 @@ def test_the_keyboard_is_enough_from_signing_in_to_an_answer(
     assert window.flaws() == []
     window.tab_to(window.button("sign_in.button"))
     window.enter()
-    window.choose_language()
     window.tab_to(page.locator(".nav").get_by_role("link", name=window.t.text("nav.conversations")))
     window.enter()
     window.tab_to(page.get_by_role("link", name=name))

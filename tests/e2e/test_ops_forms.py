@@ -166,6 +166,26 @@ def test_the_language_is_switched_remembered_and_comes_back_to_the_page(world: W
 
 
 @pytest.mark.parametrize(
+    ("accepts", "language"),
+    [
+        ("en-GB,en;q=0.9,nl;q=0.8", "en"),
+        ("fr-FR, nl-BE;q=0.9, en;q=0.8", "nl"),
+        ("EN", "en"),
+        ("de, fr;q=0.5", "nl"),
+        ("english,;q=,,-", "nl"),
+        ("", "nl"),
+    ],
+)
+def test_who_has_chosen_no_language_gets_the_browsers(world: World, accepts: str, language: str) -> None:
+    stranger = Visitor(world.app, signed_in=False)
+    assert f'<html lang="{language}">' in stranger.get("/sign-in", **{"accept-language": accepts}).text
+    hr = Visitor(world.app)
+    assert f'<html lang="{language}">' in hr.get("", **{"accept-language": accepts}).text
+    hr.post("/language", language="nl", back="/api/ops")
+    assert '<html lang="nl">' in hr.get("", **{"accept-language": accepts}).text
+
+
+@pytest.mark.parametrize(
     "back",
     [
         "https://evil.example/",

@@ -340,7 +340,7 @@ def test_what_waits_says_when_and_which_try_it_will_be(world: World, hr: Visitor
         r"Wordt uitgevoerd over (40|39) s : derde en laatste poging\.", words_of(hr.get(f"/jobs/{job}").text)
     )
     english = words_of(Visitor(world.app, language="en").get(f"/jobs/{job}").text)
-    assert re.search(r"Is done in (40|39) s : third and last try\.", english)
+    assert re.search(r"Runs in (40|39) s : third and last try\.", english)
     assert "zo meteen , derde en laatste poging" in words_of(hr.get("/jobs").text)
     world.force("UPDATE ai_jobs SET attempts = 7, max_attempts = 9")
     assert "poging 8." in words_of(hr.get(f"/jobs/{job}").text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.e2e.talks import NOOR, asks, fresh, live_address
 from tests.fakes.visitor import Visitor, words_of
 from tests.fakes.world import World
 
-FORM = {"weight": "4", "max_running": "", "seen_weight": "4", "seen_max_running": ""}
+FORM: dict[str, Any] = {"weight": "4", "max_running": "", "seen_weight": "4", "seen_max_running": ""}
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_each_type_says_what_waits_and_runs_and_how_it_stands(world: World, hr: 
     world.run()
     fresh_part = hr.get(live_address(page))
     assert row(fresh_part.text).startswith("Automatisch antwoord gewicht 4 gereed 0 0 0")
-    assert "waits" in words_of(Visitor(world.app, language="en").get("/jobs/queue").text)
+    assert "waiting" in words_of(Visitor(world.app, language="en").get("/jobs/queue").text)
     world.execute("UPDATE job_types SET resting_until = NULL, resting_reason = NULL")
 
 
@@ -111,7 +112,7 @@ def test_weight_and_limit_are_set_with_a_small_form(world: World, hr: Visitor) -
     assert "Iemand anders heeft dit intussen veranderd" in words_of(stale.text)
     assert 'name="weight" value="9"' in stale.text, "the form shows how it is now"
     assert limits(world) == (9, 3)
-    none = {"weight": "9", "max_running": "", "seen_weight": "9", "seen_max_running": "3"}
+    none: dict[str, Any] = {"weight": "9", "max_running": "", "seen_weight": "9", "seen_max_running": "3"}
     hr.follow(hr.post("/jobs/queue/autoreply/limits", **none))
     assert limits(world) == (9, None)
     assert audited(world) == ["set_type_limits", "set_type_limits"]

@@ -16,7 +16,7 @@ from shared.ops.fields import Fields, read_form, read_query
 from shared.ops.figures import Hour
 from shared.ops.jobs_query import Attempt, Filter
 from shared.ops.render import url
-from shared.ops.story import tell
+from shared.ops.story import by_run, tell
 from shared.ops.text import clip, plain, said
 from shared.ops.times import Times, start_of
 from shared.ops.words import Words
@@ -45,6 +45,25 @@ def test_a_story_counts_tries_and_the_time_between_them() -> None:
     assert [step.tone for step in steps] == ["wait", "calm", "bad", "bad", "good"]
     assert tell("send_message", [attempt(0, "retry", "timeout")])[0].service == "line"
     assert tell("import_people", []) == []
+
+
+def test_a_story_is_parted_by_run_and_the_present_one_is_there_before_anything_happens() -> None:
+    steps = tell("suggest", [attempt(0, "failed"), attempt(100, "retry", run=2), attempt(120, "failed", run=2)])
+    assert [(run.number, len(run.steps)) for run in by_run(steps, 3)] == [(1, 1), (2, 2), (3, 0)]
+    assert [(run.number, len(run.steps)) for run in by_run(steps, 2)] == [(1, 1), (2, 2)]
+    assert [(run.number, run.steps) for run in by_run([], 1)] == [(1, [])]
+
+
+def test_what_is_soon_is_said_to_the_second() -> None:
+    times = Times(Words("nl"), START)
+    for seconds, words in (
+        (-5, "zodra er plaats is"),
+        (0.2, "over 1 s"),
+        (40, "over 40 s"),
+        (119, "over 119 s"),
+        (180, "over 3 min"),
+    ):
+        assert f">{words}</time>" in times.until(START + timedelta(seconds=seconds))
 
 
 @given(st.integers(0, 10**9))
