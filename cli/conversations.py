@@ -10,6 +10,7 @@ from rich.console import Console
 from cli.environment import connection
 from cli.output import AsJson, NothingMatched, Output, plain, table
 from shared.conversation import listing
+from shared.db.text import storable
 
 app = typer.Typer(help="Look at conversations.")
 
@@ -42,7 +43,7 @@ def show(
 ) -> None:
     """Show a conversation as the employee sees it, with what became of each message."""
     with connection() as opened:
-        rows = listing.list_conversations(opened, address=which.removeprefix("whatsapp:"))
+        rows = listing.list_conversations(opened, address=storable(which.removeprefix("whatsapp:")))
         if not rows:
             raise NothingMatched(f"There is no conversation with {which}.")
         messages = listing.thread(opened, rows[0].id, limit=limit)

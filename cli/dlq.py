@@ -70,7 +70,10 @@ def replay(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run dead letters again, the oldest first, so many a second. What may have been sent is left out."""
+    """Run dead letters again, the oldest first, so many a second.
+
+    What may have been sent is left out, and so is what nobody would run, as its type is paused or unknown.
+    """
     output, wanted = Output(as_json=as_json), _filter(job_type, error_class, error, phone, older_than)
     with connection() as opened:
         found = replays.dry_run(opened, wanted, rate=rate)
@@ -81,6 +84,8 @@ def replay(
             return
         plan = replays.start(opened, wanted, who=person(), reason=reason, rate=rate)
     output.note(f"replay {plan.id}: {plan.total:,} dead letters, {rate:g} a second, about {_duration(found.seconds)}")
+    if found.left_paused:
+        output.note(_left_paused(found))
     _carry_on(output, plan, wait=not no_wait)
 
 
@@ -126,7 +131,9 @@ def close(
 
 def seconds_of(duration: str) -> float:
     """The seconds of `90s`, `30m`, `2h`, `3d` or `1d12h`. Raises UserError."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", duration.strip().lower())
+    if not duration.strip():
+        raise UserError("The duration is empty: give for example 90s, 30m, 2h, 3d or 1d12h.")
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([dhms])", duration.strip().lower())
     if not parts or "".join(number + unit for number, unit in parts) != duration.strip().lower():
         raise UserError(f"{duration} is not a duration: give for example 90s, 30m, 2h, 3d or 1d12h.")
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
@@ -189,9 +196,10 @@ class _Bar:
         self._output = output
         self._progress = Progress(
             TextColumn("restarting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
             console=Console(stderr=True), disable=not sys.stderr.isatty(),
         )  # fmt: skip
-        self._task: TaskID = self._progress.add_task("", total=plan.total, completed=plan.handled)
+        self._task: TaskID = self._progress.add_task(_left_paused(plan), total=plan.total, completed=plan.handled)
         self._said_at = time.monotonic()
 
     def __enter__(self) -> _Bar:
@@ -202,10 +210,10 @@ class _Bar:
         self._progress.stop()
 
     def show(self, plan: Replay) -> None:
-        self._progress.update(self._task, completed=plan.handled)
+        self._progress.update(self._task, completed=plan.handled, description=_left_paused(plan))
         if self._progress.disable and time.monotonic() - self._said_at >= SAID_SECONDS:
             self._said_at = time.monotonic()
-            self._output.note(f"{plan.handled:,} of {plan.total:,}")
+            self._output.note("; ".join(filter(None, (f"{plan.handled:,} of {plan.total:,}", _left_paused(plan)))))
 
 
 def _tell(output: Output, plan: Replay) -> None:
@@ -215,6 +223,8 @@ def _tell(output: Output, plan: Replay) -> None:
 
     def show(console: Console) -> None:
         console.print(_replays([plan]))
+        if plan.left_paused:
+            console.print(f"\n{_left_paused(plan)}; replay them when it goes on")
         console.print(
             f"\nof the restarted: {became.waiting:,} wait, {became.running:,} run, {became.died_again:,} have died again"
         )
@@ -224,16 +234,30 @@ def _tell(output: Output, plan: Replay) -> None:
 
 def _show_dry_run(console: Console, found: DryRun) -> None:
     console.print(_counts(found.counts))
-    restarted = found.total - found.left_out - found.joining
     console.print(
-        f"\n{restarted:,} would be restarted in {_duration(found.seconds)}, {found.joining:,} would join them in their "
+        f"\n{found.restarted:,} would be restarted in {_duration(found.seconds)}, {found.joining:,} would join them in their "
         f"conversation, {found.left_out:,} would be left out because they may have arrived"
     )
+    if found.left_paused:
+        console.print(_left_paused(found))
 
 
 def _counts(counts: Sequence[Count]) -> Any:
-    rows = [(row.type, row.error_class, f"{row.count:,}", f"{row.left_out:,}", f"{row.joining:,}") for row in counts]
-    return table(["type", "class", "dead letters", "left out", "joining"], rows)
+    rows = [
+        (row.type, row.error_class, f"{row.count:,}", f"{row.left_out:,}", f"{row.left_paused:,}", f"{row.joining:,}")
+        for row in counts
+    ]  # fmt: skip
+    return table(["type", "class", "dead letters", "left out", "paused", "joining"], rows)
+
+
+def _left_paused(found: DryRun | Replay) -> str:
+    """What is left out because nobody would run it; empty when that is nothing."""
+    if not found.left_paused:
+        return ""
+    names = " and ".join(found.paused_types)
+    return (
+        f"{found.left_paused:,} left out: {names} {'is' if len(found.paused_types) == 1 else 'are'} paused, or unknown"
+    )
 
 
 def _dead_letters(rows: Sequence[DeadLetter]) -> Any:
@@ -248,13 +272,17 @@ def _dead_letters(rows: Sequence[DeadLetter]) -> Any:
 def _replays(rows: Sequence[Replay]) -> Any:
     shown = [
         (row.id, row.state, f"{row.handled:,} of {row.total:,}", f"{row.restarted:,}", f"{row.joined:,}",
-         f"{row.left_out:,}", f"{row.skipped:,}", f"{row.rate:g}/s", _words(row.filter), row.who, row.reason,
+         f"{row.left_out:,}", _paused(row), f"{row.skipped:,}", f"{row.rate:g}/s", _words(row.filter), row.who, row.reason,
          f"{row.created_at:%d-%m %H:%M}")
         for row in rows
     ]  # fmt: skip
-    columns = ["replay", "state", "handled", "restarted", "joined", "left out", "elsewhere", "rate", "filter", "who", "why",
-               "began (UTC)"]  # fmt: skip
+    columns = ["replay", "state", "handled", "restarted", "joined", "left out", "paused", "elsewhere", "rate", "filter",
+               "who", "why", "began (UTC)"]  # fmt: skip
     return table(columns, shown)
+
+
+def _paused(row: Replay) -> str:
+    return f"{row.left_paused:,} {' '.join(row.paused_types)}".rstrip()
 
 
 def _words(wanted: Mapping[str, Any]) -> str:

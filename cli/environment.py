@@ -9,15 +9,24 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+import psycopg
+
 from local.functions.config import fill_from_local_settings
 from shared.app import open_database
 from shared.clients.wake import StorageWake, open_wake
+from shared.db.migrate import available, version
 from shared.db.pool import Conn, Database
+from shared.errors import AntwoordError
 from shared.settings import Settings, load
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("ANTWOORD_FOLDER") or ROOT / ".antwoord")  # the database of `up`, and what it runs with
 RUNNING = FOLDER / "running.json"  # what `up` runs with, while it runs
+# What statements of this version meet in a database of another one.
+NOT_THERE = (
+    psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+)  # fmt: skip
 WAKE_SECONDS = 10.0  # that a command waits at its end for its hints to be sent: the library takes a while to load
 
 
@@ -68,9 +77,29 @@ def person() -> str:
         return f"command:{os.getuid()}"
 
 
+class OtherVersion(AntwoordError):
+    """The database was never migrated, or is older or newer than this command."""
+
+    def __init__(self) -> None:
+        super().__init__("The database is not at this version: run ./antwoord migrate.")
+
+
 @contextlib.contextmanager
 def database(*also: str) -> Iterator[tuple[Settings, Database]]:
     """The settings and the application's pool, for a command that needs the database and `also`."""
+    with any_database(*also) as (found, pool):
+        try:
+            yield found, pool
+        except NOT_THERE as missing:
+            with pool.connection() as opened:
+                if version(opened) == len(available()):
+                    raise  # ours to mend: the traceback says where
+            raise OtherVersion from missing
+
+
+@contextlib.contextmanager
+def any_database(*also: str) -> Iterator[tuple[Settings, Database]]:
+    """The same for a database of whatever version."""
     found = settings("database_url", *also)
     pool = open_database(found)
     try:

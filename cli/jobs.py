@@ -19,6 +19,7 @@ from shared.queue.types import Limits, TypeRow
 
 app = typer.Typer(help="Look at the queue, run again what failed, cancel what waits, pause and limit types.")
 
+STATES = ("pending", "processing", "done", "failed")
 NTH = ("first", "second", "third", "fourth", "fifth")
 Type = Annotated[str, typer.Argument(metavar="TYPE")]
 
@@ -50,6 +51,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the newest jobs."""
+    if state is not None and state not in STATES:
+        raise UserError(f"There is no state {state!r}: choose from {', '.join(STATES)}.")
     with connection() as opened:
         rows = listing.list_jobs(
             opened, state=state, job_type=job_type, phone=phone, sid=sid, error_class=error_class, limit=limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.environment import database
+from cli.environment import any_database
 from cli.output import AsJson, Output
 from shared.db.migrate import migrate, version
 
@@ -10,7 +10,7 @@ from shared.db.migrate import migrate, version
 def command(as_json: AsJson = False) -> None:
     """Bring the database to the newest version."""
     output = Output(as_json=as_json)
-    with database() as (_, pool), pool.dedicated() as opened:
+    with any_database() as (_, pool), pool.dedicated() as opened:
         applied = migrate(opened)
         now = version(opened)
     data = {"applied": applied, "version": now}

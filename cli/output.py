@@ -83,8 +83,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def plain(text: str) -> str:
-    """Text from outside without what a terminal would obey (escape sequences, backspaces)."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "�", text)
+    """Text from outside without what a terminal would obey (escape sequences, backspaces), or cannot show."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "�", text)
 
 
 def tell(error: BaseException) -> Told | None:

@@ -25,6 +25,7 @@ LIST_ENTRIES = """
         AND (%(who)s::text IS NULL OR who = %(who)s)
         AND (%(target)s::text IS NULL OR target_id = %(target)s OR target_type = %(target)s
             OR jsonb_exists(details -> 'jobs', %(target)s))
+        AND (%(steps)s OR what <> 'replay_jobs' OR jsonb_exists(details -> 'jobs', %(target)s))
     ORDER BY id DESC LIMIT %(limit)s
 """
 
@@ -62,13 +63,20 @@ def record(
 
 
 def list_entries(
-    connection: Conn, *, limit: int, before_id: int | None = None, who: str | None = None, target: str | None = None
+    connection: Conn,
+    *,
+    limit: int,
+    before_id: int | None = None,
+    who: str | None = None,
+    target: str | None = None,
+    steps: bool = True,
 ) -> list[Entry]:
     """The newest lines first; `before_id` is the last one of the page before.
 
-    `target` is the id of what was acted on, or a type of target ("conversation", "job", "document", …).
+    `target` is the id of what was acted on, or a type of target ("conversation", "job", "document", …). A replay
+    has a line for each of its steps, thousands of them: without `steps` they show only with the jobs that they touched.
     """
-    parameters = {"limit": limit, "before_id": before_id, "who": who, "target": target}
+    parameters = {"limit": limit, "before_id": before_id, "who": who, "target": target, "steps": steps}
     with connection.cursor(row_factory=class_row(Entry)) as cursor:
         return cursor.execute(LIST_ENTRIES, parameters).fetchall()
 

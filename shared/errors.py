@@ -164,11 +164,13 @@ def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
 
 
 def shorten(error: BaseException) -> str:
-    """The error's own words, on one line, without secrets, at most 500 characters."""
+    """The error's own words, on one line, without secrets, at most 500 characters; the sentences of our own need no class."""
     words = " ".join(_words(error).split()) or type(error).__name__
     for secret in _protected:
         words = words.replace(secret, "***")
-    clean = _SECRETS.sub(lambda found: found[1] + "***", f"{type(error).__name__}: {words}")
+    clean = _SECRETS.sub(
+        lambda found: found[1] + "***", words if isinstance(error, JobError) else f"{type(error).__name__}: {words}"
+    )
     clean = clean.replace("\0", "").encode("utf-8", "replace").decode()
     return clean if len(clean) <= ERROR_TEXT_LIMIT else clean[: ERROR_TEXT_LIMIT - 1] + "…"
 

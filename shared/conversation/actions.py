@@ -26,13 +26,14 @@ CLEAR_WAITING = """
     WHERE id = %(id)s AND needs_person_reason IN ('manual', 'overdue')
 """
 CLEAR_ANY = "UPDATE conversations SET needs_person_since = NULL, needs_person_reason = NULL WHERE id = %(id)s"
-# Up to what the person has seen: what is open, what a burial covered, and what an unsent draft would have answered.
+# Up to what the person has seen: what is open, what a burial covered, and what the machine's answer has not answered for
+# certain: unsent, in doubt, or not delivered. A new try of that one finds nothing left to answer.
 COVER_SEEN = """
     UPDATE messages q SET answered_by = %(reply_id)s
     WHERE q.conversation_id = %(id)s AND NOT q.from_self AND q.seq <= %(seen_seq)s
         AND (q.answered_by IS NULL OR q.answered_by = ANY (%(dead)s) OR EXISTS (
-            SELECT FROM messages r WHERE r.reply_id = q.answered_by AND r.source = 'ai'
-                AND (r.status IN ('draft', 'sending') OR r.status = 'failed' AND r.provider_sid IS NULL)))
+            SELECT FROM messages r WHERE r.reply_id = q.answered_by AND r.source IN ('ai', 'system')
+                AND r.status IN ('draft', 'sending', 'held', 'failed')))
 """
 # Nobody can answer these on WhatsApp any more; left open, they would ask for a person again and again.
 CLOSE_STALE = """
@@ -49,8 +50,11 @@ def take_over(connection: Conn, conversation_id: UUID, *, who: str) -> None:
             raise UserError("A person has taken this conversation over already.", name="already_manual")
         connection.execute(SET_MODE, {"id": conversation_id, "mode": "manual"})
         waiting = held_back.waiting(connection, conversation_id)
+        lines = held_back.waiting_lines(connection, conversation_id)
         if waiting is not None:
             _withdraw(connection, conversation_id, waiting, who=who)
+        for line in lines:
+            held_back.withdraw(connection, line.job_id, line.message_id, who=who)
         held_back.flag_waiting(connection, conversation_id)
         audit.record(connection, who=who, what="take_over", target_type="conversation", target_id=conversation_id,
                      held_back=waiting and waiting[0])  # fmt: skip
@@ -89,6 +93,7 @@ def send_own(connection: Conn, conversation_id: UUID, text: str, *, who: str, se
         body = outgoing.sendable(text)
         outgoing.check_reachable(conversation)
         waiting = held_back.waiting(connection, conversation_id)
+        lines = held_back.waiting_lines(connection, conversation_id)
         dead = outgoing.unanswered_dead(connection, conversation)
         message_id = outgoing.post(connection, conversation, body, purpose="message")
         covered = connection.execute(
@@ -97,6 +102,11 @@ def send_own(connection: Conn, conversation_id: UUID, text: str, *, who: str, se
         if waiting is not None and outgoing.covering_nothing(connection, waiting[:1]):
             _withdraw(connection, conversation_id, waiting, who=who)
         closed = outgoing.close_answered(connection, dead, who=who)
+        outgoing.withdraw_tries(connection, conversation, who=who)
+        needless = outgoing.covering_nothing(connection, [line.message_id for line in lines])
+        for line in lines:  # an apology covers nothing: it says that a dead letter's question was passed on
+            if line.message_id in needless and (not line.is_apology or len(closed) == len(dead)):
+                held_back.withdraw(connection, line.job_id, line.message_id, who=who)
         suggestions.put_aside(connection, conversation_id, who=who, only_answered=True)
         outgoing.clear_flag(connection, conversation)
         audit.record(connection, who=who, what="send_own", target_type="conversation", target_id=conversation_id,
@@ -118,6 +128,6 @@ def resolve(connection: Conn, conversation_id: UUID, *, who: str) -> None:
 def _withdraw(connection: Conn, conversation_id: UUID, waiting: tuple[UUID, bool], *, who: str) -> None:
     """Close a waiting autoreply with its draft; messages that have joined it since get a job of their own."""
     job_id, is_joined = waiting
-    held_back.withdraw(connection, job_id, who=who)
+    held_back.withdraw(connection, job_id, job_id, who=who)
     if is_joined:
         inbound.join(connection, conversation_id)

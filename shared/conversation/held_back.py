@@ -6,21 +6,34 @@ suggestion, so that no second answer is paid for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from shared.conversation import words
 from shared.db.pool import Conn, one
 from shared.queue.closing import close_row
 
-# An autoreply that waits with a draft that has not left. A worker that has just claimed it is found out by the intent.
+# An autoreply that waits with a draft that has not left, and with nothing that may have left: that is looked up first. A
+# worker that has just claimed it is found out by the intent.
 WAITING = """
     SELECT j.id, j.rerun FROM ai_jobs j
     WHERE j.conversation_id = %(conversation_id)s AND j.type = 'autoreply' AND j.status = 'pending' AND EXISTS (
         SELECT FROM messages m
         WHERE m.reply_id = j.id AND m.provider_sid IS NULL
             AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL))
-        AND NOT EXISTS (SELECT FROM messages m WHERE m.reply_id = j.id AND m.status = 'sending')
+        AND NOT EXISTS (
+            SELECT FROM messages m WHERE m.reply_id = j.id AND m.provider_sid IS NULL
+                AND (m.status = 'sending' OR m.status = 'held' AND m.send_started_at IS NOT NULL))
     FOR NO KEY UPDATE
+"""
+# Small lines that wait. A confirmation of STOP or START is due whoever answers, and so is the word that a person was asked.
+WAITING_LINES = """
+    SELECT j.id, m.id, m.purpose = 'apology'
+    FROM ai_jobs j JOIN messages m ON m.id = uuid_or_null(j.payload ->> 'message_id')
+    WHERE j.conversation_id = %(conversation_id)s AND j.type = 'send_message' AND j.status = 'pending'
+        AND m.source = 'system' AND m.purpose NOT IN ('consent', 'person') AND m.provider_sid IS NULL
+        AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL)
+    ORDER BY j.seq FOR NO KEY UPDATE OF j
 """
 # Once a part of it may be with the employee, the rest stays unsent, but what it answers is not asked again.
 HAS_BEGUN = """
@@ -74,6 +87,15 @@ FLAG_WAITING = """
 """
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingLine:
+    """A small line whose job waits."""
+
+    job_id: UUID
+    message_id: UUID
+    is_apology: bool
+
+
 def hold_back(connection: Conn, reply_id: UUID) -> None:
     """Hold back an unsent reply of the machine, inside a transaction that has locked its conversation and its job."""
     key = {"reply_id": reply_id, "notice_nl": words.notice("nl"), "notice_en": words.notice("en")}
@@ -99,7 +121,13 @@ def waiting(connection: Conn, conversation_id: UUID) -> tuple[UUID, bool] | None
     return None if row is None else (row[0], bool(row[1]))
 
 
-def withdraw(connection: Conn, job_id: UUID, *, who: str) -> None:
-    """Hold back the draft of a job that `waiting` gave, and close the job: nothing of it goes out any more."""
-    hold_back(connection, job_id)
+def waiting_lines(connection: Conn, conversation_id: UUID) -> list[WaitingLine]:
+    """The small lines that wait and that a person takes the place of, their jobs locked."""
+    rows = connection.execute(WAITING_LINES, {"conversation_id": conversation_id}).fetchall()
+    return [WaitingLine(*row) for row in rows]
+
+
+def withdraw(connection: Conn, job_id: UUID, reply_id: UUID, *, who: str) -> None:
+    """Hold back the draft of a job that waits, as given here, and close the job: nothing of it goes out any more."""
+    hold_back(connection, reply_id)
     close_row(connection, job_id, who=who, reason="taken_over", status="pending")

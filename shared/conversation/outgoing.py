@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from psycopg.rows import class_row
 
-from shared.conversation import parts
+from shared.conversation import held_back, parts
 from shared.conversation.text import MESSAGE_UNITS, storable, utf16_units
 from shared.db.pool import Conn
 from shared.errors import UserError
@@ -48,6 +48,16 @@ UNANSWERED_DEAD = """
 COVERS_NOTHING = """
     SELECT id FROM unnest(%(jobs)s::uuid[]) AS jobs (id)
     WHERE NOT EXISTS (SELECT FROM messages q WHERE q.answered_by = jobs.id)
+"""
+# New tries of what was not delivered, which wait and whose messages a person answers now.
+IDLE_TRIES = """
+    SELECT j.id, r.reply_id
+    FROM ai_jobs j
+        JOIN messages r ON r.id = (j.payload ->> 'message_id')::uuid AND r.source = 'ai' AND r.status = 'draft'
+        JOIN messages f ON f.id = r.retry_of
+    WHERE j.conversation_id = %(id)s AND j.type = 'send_message' AND j.status = 'pending'
+        AND NOT EXISTS (SELECT FROM messages q WHERE q.answered_by = f.reply_id)
+    ORDER BY j.seq FOR NO KEY UPDATE OF j
 """
 
 
@@ -137,7 +147,14 @@ def close_answered(connection: Conn, dead: Sequence[UUID], *, who: str) -> list[
     closed = covering_nothing(connection, dead)
     for job_id in closed:
         close_row(connection, job_id, who=who, reason="answered", status="failed")
+        connection.execute(held_back.HOLD, {"reply_id": job_id})
     return closed
+
+
+def withdraw_tries(connection: Conn, conversation: Locked, *, who: str) -> None:
+    """Hold back the machine's new tries of what a person has answered instead. One that is claimed finds that out itself."""
+    for job_id, reply_id in connection.execute(IDLE_TRIES, {"id": conversation.id}).fetchall():
+        held_back.withdraw(connection, job_id, reply_id, who=who)
 
 
 def covering_nothing(connection: Conn, jobs: Sequence[UUID]) -> list[UUID]:

@@ -37,7 +37,8 @@ COVER = """
     WHERE id = ANY (%(ids)s) AND NOT from_self AND answered_by IS NULL
 """
 # What the machine has written leaves in automatic mode alone, and only while it covers something: a person who takes the
-# conversation over, or answers its messages, comes before it. A new try waits behind nothing, and nothing behind it.
+# conversation over, or answers its messages, comes before it. Confirmations go out in any case, and so does the word that a
+# person was asked; an apology covers nothing. A new try waits behind that of an earlier part alone, and nothing else behind it.
 INTENT = """
     WITH intended AS (
         UPDATE messages m SET status = 'sending', send_attempt = m.send_attempt + 1, send_started_at = now(),
@@ -54,12 +55,18 @@ INTENT = """
             AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL)
             AND (c.opted_out_at IS NULL OR m.purpose = 'consent') AND m.held_reason IS DISTINCT FROM 'opted_out'
             AND (is_open OR t.sid IS NOT NULL)
-            AND (m.source <> 'ai' OR c.mode = 'auto' AND EXISTS (
-                SELECT FROM messages q JOIN messages f ON q.answered_by = f.reply_id WHERE f.id = coalesce(m.retry_of, m.id)))
+            AND (m.source = 'admin' OR m.purpose IN ('consent', 'person') OR c.mode = 'auto' AND (
+                m.purpose = 'apology' OR EXISTS (
+                    SELECT FROM messages q JOIN messages f ON q.answered_by = f.reply_id
+                    WHERE f.id = coalesce(m.retry_of, m.id))))
             AND NOT EXISTS (
                 SELECT FROM messages e
                 WHERE e.conversation_id = m.conversation_id AND e.from_self AND e.id <> m.id
                     AND (e.status = 'sending' OR e.status = 'draft' AND e.seq < m.seq AND e.retry_of IS NULL))
+            AND NOT EXISTS (
+                SELECT FROM messages f JOIN messages e ON e.reply_id = f.reply_id AND e.part < f.part
+                    JOIN messages r ON r.retry_of = e.id AND r.status = 'draft'
+                WHERE f.id = m.retry_of)
         RETURNING m.id, m.send_attempt, m.template_sid
     ), noted AS (
         INSERT INTO message_events (message_id, attempt, what, detail)
@@ -70,10 +77,12 @@ INTENT = """
 WHY_NOT = """
     SELECT m.provider_sid IS NOT NULL OR m.status IN ('sent', 'delivered', 'read') AS is_accepted,
         c.opted_out_at IS NOT NULL AND m.purpose <> 'consent' OR coalesce(m.held_reason = 'opted_out', false) AS is_opted_out,
-        m.source = 'ai' AND (c.mode = 'manual' OR NOT EXISTS (
-            SELECT FROM messages q JOIN messages f ON q.answered_by = f.reply_id WHERE f.id = coalesce(m.retry_of, m.id)
-        )) AS is_taken_over,
-        NOT coalesce(c.last_inbound_at > now() - interval '24 hours', false) AS is_outside_window
+        m.source <> 'admin' AND m.purpose NOT IN ('consent', 'person') AND (
+            c.mode = 'manual' OR m.purpose <> 'apology' AND NOT EXISTS (
+                SELECT FROM messages q JOIN messages f ON q.answered_by = f.reply_id WHERE f.id = coalesce(m.retry_of, m.id)
+            )) AS is_taken_over,
+        NOT coalesce(c.last_inbound_at > now() - interval '24 hours', false) AND %(template_sid)s::text IS NULL
+            AS is_outside_window
     FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE m.id = %(id)s
 """
 CANCEL = """
@@ -173,7 +182,7 @@ class Sender:
                 "template_variables": template and Jsonb(dict(template.variables)),
             })  # fmt: skip
             if intent is None:
-                return self._not_now(connection, message)
+                return self._not_now(connection, message, template)
         self.checkpoint(Boundary.INTENDED)
         key = {"id": message.id, "attempt": int(intent[0])}
         used = template if intent[1] is not None else None
@@ -219,9 +228,9 @@ class Sender:
         return None if sid is None else template_for(sid, [part.body for part in left])
 
     @staticmethod
-    def _not_now(connection: Conn, message: Outbound) -> Verdict:
+    def _not_now(connection: Conn, message: Outbound, template: Template | None) -> Verdict:
         """Why the intent was refused, in the transaction that was refused, so that nothing changes in between."""
-        row = one(connection, WHY_NOT, {"id": message.id})
+        row = one(connection, WHY_NOT, {"id": message.id, "template_sid": template and template.sid})
         assert row is not None, "a message is never deleted"
         is_accepted, is_opted_out, is_taken_over, is_outside_window = row
         if is_accepted:

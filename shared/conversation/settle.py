@@ -18,16 +18,22 @@ from shared.db.pool import Conn, one
 from shared.db.text import storable
 from shared.errors import UserError
 from shared.queue import replay
-from shared.queue.closing import REASON_LIMIT, close_row
+from shared.queue.closing import CLOSE_MESSAGES, REASON_LIMIT, close_row
 from shared.queue.job import LOCK_CONVERSATION
 
 WHERE_IT_IS = "SELECT conversation_id FROM messages WHERE id = %(id)s AND from_self"
 READ = """
     SELECT m.id, m.conversation_id, m.reply_id, m.status, m.provider_sid IS NOT NULL AS is_accepted,
         m.status = 'held' AND m.send_started_at IS NOT NULL AS is_in_doubt, m.send_attempt, j.id AS job_id,
+        c.opted_out_at IS NOT NULL AND m.purpose <> 'consent' AS is_opted_out,
+        m.source <> 'admin' AND m.purpose NOT IN ('consent', 'person') AND c.mode = 'manual' AS is_taken_over,
+        m.source <> 'admin' AND m.purpose NOT IN ('consent', 'person', 'apology') AND NOT EXISTS (
+            SELECT FROM messages q JOIN messages f ON q.answered_by = f.reply_id WHERE f.id = coalesce(m.retry_of, m.id)
+        ) AS is_answered,
         EXISTS (SELECT FROM messages r WHERE r.retry_of = coalesce(m.retry_of, m.id)
             AND r.status IN ('draft', 'sending', 'held', 'sent', 'delivered', 'read')) AS is_retried
-    FROM messages m LEFT JOIN ai_jobs j ON j.conversation_id = m.conversation_id AND j.status = 'failed'
+    FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    LEFT JOIN ai_jobs j ON j.conversation_id = m.conversation_id AND j.status = 'failed'
         AND j.closed_at IS NULL AND (j.id = m.reply_id OR j.payload ->> 'message_id' = m.reply_id::text)
     WHERE m.id = %(id)s
 """
@@ -39,15 +45,6 @@ WHEN_ABSENT = """
         RETURNING id, send_attempt
     )
     INSERT INTO message_events (message_id, attempt, what, detail) SELECT id, send_attempt, 'released', %(what)s FROM told
-"""
-CLOSE_MESSAGES = """
-    WITH closed AS (
-        UPDATE messages SET status = 'failed', held_reason = 'closed', when_absent = NULL
-        WHERE reply_id = %(reply_id)s AND from_self AND provider_sid IS NULL AND status IN ('held', 'draft', 'failed')
-            AND held_reason IS DISTINCT FROM 'in_template'
-        RETURNING id, send_attempt
-    )
-    INSERT INTO message_events (message_id, attempt, what) SELECT id, send_attempt, 'closed' FROM closed
 """
 # The flag said that this job had died; others stay.
 UNFLAG = """
@@ -66,6 +63,9 @@ class _Message:
     is_in_doubt: bool
     send_attempt: int
     job_id: UUID | None
+    is_opted_out: bool
+    is_taken_over: bool
+    is_answered: bool
     is_retried: bool
 
 
@@ -81,16 +81,21 @@ def look_again(connection: Conn, message_id: UUID, *, who: str) -> None:
 def send_again(connection: Conn, message_id: UUID, *, who: str) -> None:
     """Send a message that never arrived, once Twilio has shown that it does not have it; the parts behind it follow.
 
-    One that Twilio took and could not deliver is sent as a new message. Raises UserError when it went out, or is under way.
+    One that Twilio took and could not deliver is sent as a new message. Raises UserError when it went out, or is under way, and
+    when it would not be sent: to who has opted out, or where a person answers or has answered.
     """
     with connection.transaction():
         found = _locked(connection, message_id)
-        if found.status == "failed" and found.is_accepted and not found.is_retried:
-            undelivered.send_anew(connection, found.id)
+        is_undelivered = found.status == "failed" and found.is_accepted and not found.is_retried
+        is_unsent = not found.is_accepted and found.status in ("held", "failed") and found.job_id is not None
+        if is_undelivered or is_unsent:
+            _check_wanted(found)
+        if is_undelivered:
+            undelivered.send_anew(connection, found.id, who=who)
             audit.record(connection, who=who, what="send_again", target_type="conversation",
                          target_id=found.conversation_id, message=found.id)  # fmt: skip
             return
-        if found.is_accepted or found.status not in ("held", "failed") or found.job_id is None:
+        if not is_unsent or found.job_id is None:
             raise UserError("This message has gone out, or is on its way: it is not sent again.", name="not_to_send")
         _restart(connection, found, found.job_id, who=who, what="send_again", when_absent="resend")
 
@@ -108,10 +113,22 @@ def close_without_sending(connection: Conn, message_id: UUID, *, who: str, reaso
             )
         connection.execute(UNFLAG, {"job_id": found.job_id})
         close_row(connection, found.job_id, who=who, reason="closed_without_sending", status="failed")
-        connection.execute(CLOSE_MESSAGES, {"reply_id": found.reply_id})
+        connection.execute(CLOSE_MESSAGES, {"id": found.job_id})
         audit.record(connection, who=who, what="close_without_sending", target_type="conversation",
                      target_id=found.conversation_id, message=found.id, job=found.job_id,
                      reason=" ".join(storable(reason).split())[:REASON_LIMIT] or None)  # fmt: skip
+
+
+def _check_wanted(found: _Message) -> None:
+    """What the intent would refuse is refused here, where somebody reads why."""
+    if found.is_opted_out:
+        raise UserError("This employee has opted out: nothing may be sent until they send START.", name="opted_out")
+    if found.is_taken_over:
+        raise UserError(
+            "A person has taken this conversation over: answer it yourself, or hand it back first.", name="taken_over"
+        )
+    if found.is_answered:
+        raise UserError("What this message answers has been answered meanwhile.", name="answered_meanwhile")
 
 
 def _restart(

@@ -15,6 +15,7 @@ from shared import telemetry
 from shared.conversation import receipt
 from shared.conversation.receipt import Receipt
 from shared.db.pool import Database, one
+from shared.db.text import storable
 from shared.queue.job import LOCK_CONVERSATION
 
 # For Twilio's sake, who waits: as for the inbound statement.
@@ -34,9 +35,10 @@ def record(
 
     `template_sid`: what may carry a text that came after WhatsApp's 24 hours.
     """
-    sid = form.get("MessageSid") or form.get("SmsSid") or None
-    said = (form.get("MessageStatus") or form.get("SmsStatus") or "").lower()
-    heard = Receipt(sid, said, form.get("ErrorCode") or None, "callback")
+    given = {name: storable(value) for name, value in form.items()}
+    sid = given.get("MessageSid") or given.get("SmsSid") or None
+    said = (given.get("MessageStatus") or given.get("SmsStatus") or "").lower()
+    heard = Receipt(sid, said, given.get("ErrorCode") or None, "callback")
     try:
         with database.transaction(wait=WAIT_SECONDS, deadline=STATEMENTS_SECONDS) as connection:
             found = one(connection, FIND, {"message": message_id, "sid": sid})

@@ -64,7 +64,10 @@ READ = """
             SELECT FROM messages m WHERE m.id = ANY (s.answers) AND (m.answered_by IS NULL OR EXISTS (
                 SELECT FROM dead_letters j WHERE j.id = m.answered_by AND NOT EXISTS (
                     SELECT FROM messages r WHERE r.reply_id = j.id AND (r.status = 'sending'
-                        OR r.status = 'held' AND r.send_started_at IS NOT NULL)))))
+                        OR r.status = 'held' AND r.send_started_at IS NOT NULL)))
+                OR EXISTS (
+                    SELECT FROM messages r WHERE r.reply_id = m.answered_by AND r.source = 'ai'
+                    HAVING bool_and(r.status = 'failed'))))
             AS is_answered
     FROM suggestions s
     WHERE (%(id)s::uuid IS NULL OR s.id = %(id)s)
@@ -81,9 +84,11 @@ REJECTED = """
     UPDATE suggestions SET state = 'rejected', decided_by = %(who)s, decided_at = now()
     WHERE id = %(id)s AND state = 'open'
 """
+# Also what the machine's answer has not reached: a new try of that one finds nothing left to answer.
 COVER_WAITING = """
-    UPDATE messages SET answered_by = %(reply_id)s
-    WHERE id = ANY (%(ids)s) AND NOT from_self AND (answered_by IS NULL OR answered_by = ANY (%(dead)s))
+    UPDATE messages q SET answered_by = %(reply_id)s
+    WHERE q.id = ANY (%(ids)s) AND NOT q.from_self AND (q.answered_by IS NULL OR q.answered_by = ANY (%(dead)s) OR EXISTS (
+        SELECT FROM messages r WHERE r.reply_id = q.answered_by AND r.source = 'ai' HAVING bool_and(r.status = 'failed')))
 """
 
 
@@ -194,6 +199,7 @@ def approve(connection: Conn, suggestion_id: UUID, *, who: str, text: str | None
         )  # fmt: skip
         connection.execute(COVER_WAITING, {"reply_id": message_id, "ids": found.answers, "dead": dead})
         closed = outgoing.close_answered(connection, dead, who=who)
+        outgoing.withdraw_tries(connection, conversation, who=who)
         connection.execute(
             SENT,
             {"id": suggestion_id, "who": who, "message_id": message_id, "edited_text": body if is_edited else None},

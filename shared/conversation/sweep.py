@@ -37,6 +37,11 @@ BEFORE = """
     SELECT last_inbound_at, consent_changed_at > %(created)s FROM conversations WHERE address = %(address)s
     FOR NO KEY UPDATE
 """
+# A word that changed nothing then (STOP from somebody who had stopped) counts as well: it is what they said last.
+SAID_SINCE = """
+    SELECT m.body, m.raw ->> 'OptOutType' FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    WHERE c.address = %(address)s AND NOT m.from_self AND m.created_at > %(created)s
+"""
 IS_STALE = "SELECT %(created)s < now() - interval '24 hours'"
 # Everything of this transaction carries its moment; the message came at its own.
 KEEP_TIME = """
@@ -114,7 +119,7 @@ class Sweep:
         stale = one(connection, IS_STALE, key)
         is_stale = bool(stale and stale[0])
         change, _ = consent.change(message.body)
-        is_overtaken = bool(change and before and before[1])  # they have said otherwise since
+        is_overtaken = bool(change and before and (before[1] or self._has_said_since(connection, key)))
         given = parameters(
             _inbound(message), settle_seconds=self.settle_seconds, default_language=self.default_language
         ) | {"consent": None if is_overtaken else change, "confirmed": is_stale or is_overtaken}
@@ -126,6 +131,12 @@ class Sweep:
         if kept and is_stale and kept[1]:
             connection.execute(attention.FLAG, {"conversation_id": kept[0], "reason": "overdue"})
         return None if stored[1] is None else float(stored[1])
+
+    @staticmethod
+    def _has_said_since(connection: Conn, key: dict[str, Any]) -> bool:
+        """Whether they have opted out or in again after the message, or Twilio has taken it so."""
+        later = connection.execute(SAID_SINCE, key)
+        return any(consent.change(body, kind)[0] in ("stop", "start") for body, kind in later)
 
 
 def _by_time(message: Received) -> datetime:

@@ -27,7 +27,8 @@ def utf16_units(text: str) -> int:
 
 
 def split(text: str, units: int = MESSAGE_UNITS) -> list[str]:
-    """The text in parts of at most `units` UTF-16 code units; joined again they are the text exactly.
+    """The text in parts of at most `units` UTF-16 code units; joined again they are the text exactly, but for white space that
+    fits into neither the part before it nor the one behind it: Twilio refuses a message of white space alone.
 
     It is cut after a paragraph, else after a sentence or line, else after a word, else between graphemes. White space at a
     cut stays at the end of the part before it. A web address, a citation or a grapheme (a flag, a family, a letter with its
@@ -42,7 +43,7 @@ def split(text: str, units: int = MESSAGE_UNITS) -> list[str]:
         end = whole.cut(start, whole.reach(start, units))
         parts.append(text[start:end])
         start = end
-    return parts
+    return [part for part in parts if not part.isspace()] or parts[:1]
 
 
 def shorten(text: str, units: int = MESSAGE_UNITS) -> str:

@@ -24,7 +24,10 @@ OPEN = """
 # Covered, but by no answer: a line, a burial, a person who found that none was due.
 COVERED_ONLY = """
     SELECT id, seq, body, media, provider_sid, answered_by, false AS is_stale,
-        EXISTS (SELECT FROM dead_letters j WHERE j.id = answered_by) AS is_buried
+        EXISTS (SELECT FROM dead_letters j WHERE j.id = answered_by)
+            OR EXISTS (
+                SELECT FROM messages r
+                WHERE r.reply_id = newest.answered_by AND r.source = 'ai' AND r.status = 'failed') AS is_buried
     FROM (
         SELECT * FROM messages m
         WHERE m.conversation_id = %(id)s AND NOT m.from_self AND m.created_at > now() - interval '24 hours'
@@ -76,7 +79,7 @@ HISTORY = """
 
 @dataclass(frozen=True, slots=True)
 class OpenMessage:
-    """An inbound message that no answer covers yet; `is_stale` after 24 hours, `is_buried` with a job that died."""
+    """An inbound message that no answer covers yet; `is_stale` after 24 hours, `is_buried` with a job or an answer that died."""
 
     id: UUID
     seq: int

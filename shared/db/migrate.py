@@ -1,12 +1,14 @@
 """Bring the database to the newest version: plain SQL files, forward only, each in a transaction of its own.
 
 A file `migrations/NNNN_name.sql` is applied once and recorded with its checksum. Two `migrate` at once are serialised by an
-advisory lock that lives as long as the transaction, so that it works through PgBouncer in transaction mode.
+advisory lock that lives as long as the transaction, so that it works through PgBouncer in transaction mode. It may run beside
+live traffic: what finds its tables in use gives way to it, and tries again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,12 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 LOCK = "SELECT pg_advisory_xact_lock(7247001)"
 NO_TIME_LIMIT = "SET LOCAL statement_timeout = 0"
+# Whoever comes after a migration that waits for a table waits too, so it waits briefly, and tries again. That is shorter than
+# the server takes to look for a deadlock, so it is mostly the migration that gives way, and not a job.
+BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
+TRIES = 20
+PAUSE_SECONDS = 0.5
+HELD = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)
 CREATE_TABLE = """
     CREATE TABLE IF NOT EXISTS schema_migrations (
         version int PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())
@@ -70,26 +78,14 @@ def available(folder: Path = MIGRATIONS) -> list[Migration]:
     return found
 
 
-def migrate(connection: Conn, folder: Path = MIGRATIONS) -> list[str]:
+def migrate(connection: Conn, folder: Path = MIGRATIONS, *, tries: int = TRIES) -> list[str]:
     """Apply what is missing and set the role's limits; returns the names of what was applied.
 
-    Raises UserError when an applied file has changed, when the database is newer than this code, or when pgvector has to be
-    created by an administrator first.
+    Raises UserError when an applied file has changed, when the database is newer than this code, when pgvector has to be
+    created by an administrator first, or when a file's tables were in use at each of so many `tries`, half a second apart.
     """
     _ensure_vector(connection)
-    applied: list[str] = []
-    for migration in available(folder):
-        with connection.transaction():
-            connection.execute(LOCK)
-            connection.execute(NO_TIME_LIMIT)
-            connection.execute(CREATE_TABLE)
-            if _is_applied(connection, migration):
-                continue
-            connection.execute(migration.text)
-            connection.execute(
-                RECORD, {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
-            )
-            applied.append(migration.name)
+    applied = [migration.name for migration in available(folder) if _apply(connection, migration, tries)]
     _refuse_newer(connection, len(available(folder)))
     with connection.transaction():  # two that change the same role at once would fail each other
         connection.execute(LOCK)
@@ -104,6 +100,36 @@ def version(connection: Conn) -> int:
         return 0
     newest = one(connection, NEWEST)
     return int(newest[0] or 0) if newest else 0
+
+
+def _apply(connection: Conn, migration: Migration, tries: int) -> bool:
+    """Apply one file, unless it has been; whether it was applied now."""
+    for tries_left in reversed(range(tries)):
+        try:
+            return _apply_once(connection, migration)
+        except HELD as held:
+            if not tries_left:
+                raise UserError(
+                    f"{migration.name} is not applied: its tables were in use at each of {tries} tries, and nothing is "
+                    "changed. Run migrate again when it is quieter, or end what holds them (pg_stat_activity, xact_start)."
+                ) from held
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("unreachable")
+
+
+def _apply_once(connection: Conn, migration: Migration) -> bool:
+    with connection.transaction():
+        connection.execute(NO_TIME_LIMIT)
+        connection.execute(LOCK)
+        connection.execute(CREATE_TABLE)
+        if _is_applied(connection, migration):
+            return False
+        connection.execute(BRIEFLY)
+        connection.execute(migration.text)
+        connection.execute(
+            RECORD, {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
+        )
+        return True
 
 
 def _is_applied(connection: Conn, migration: Migration) -> bool:

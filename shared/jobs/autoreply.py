@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 from shared.boundary import Boundary
@@ -14,13 +15,14 @@ from shared.conversation import attention, decision, doubts, held_back, parts, r
 from shared.conversation.consent import Language
 from shared.conversation.decision import Line, Nothing, Question, Suggestion
 from shared.conversation.language import detect
-from shared.db.pool import Conn
+from shared.db.pool import Conn, one
 from shared.errors import Failure, FailureKind, PermanentError
 from shared.jobs import suggest
 from shared.jobs.answer import Drafted, make_answer
+from shared.jobs.payload import id_in
 from shared.jobs.services import Services
 from shared.queue.job import Complete, Continue, Job, Lease, Verdict, Write
-from shared.queue.store import enqueue_write
+from shared.queue.store import enqueue_write, note_answer
 
 # A burial covers the messages that its job has read, so that one that kills its job does not kill the next: only a restart
 # or a person answers them. What came in later has a job of its own. A job that never came to read covers all.
@@ -58,6 +60,7 @@ FLAG_BURIED = """
     WHERE id = %(conversation_id)s
 """
 STILL_OPEN = "SELECT FROM messages WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
+IS_TAKEN_OVER = "SELECT FROM conversations WHERE id = %(id)s AND mode = 'manual'"
 NO_ANSWER_DUE = "UPDATE messages SET answered_by = id WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
 SET_LANGUAGE = "UPDATE conversations SET language = %(language)s WHERE id = %(conversation_id)s"
 
@@ -67,7 +70,7 @@ WITHOUT_APOLOGY = ("too_late", "outside_window", "earlier_part")  # nothing can 
 
 def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Answer the conversation's open messages, or find that it has been done."""
-    conversation_id = UUID(job.payload["conversation_id"])
+    conversation_id = id_in(job, "conversation_id")
     with services.database.connection() as connection:
         found = parts.of_reply(connection, job.id)
     if not found:
@@ -78,7 +81,9 @@ def run(services: Services, job: Job, lease: Lease) -> Verdict:
         with services.database.connection() as connection:
             found = parts.of_reply(connection, job.id)
         assert found, "a draft that was committed is there"
-    return reply.Sender(services.line, services.settings, services.checkpoint).deliver(lease, found)
+    verdict = reply.Sender(services.line, services.settings, services.checkpoint).deliver(lease, found)
+    # What the model's answer shows was noted with the draft: sending one shows nothing of the model.
+    return replace(verdict, shows_health=False) if isinstance(verdict, Complete) else verdict
 
 
 def is_unsettled(connection: Conn, job: Job) -> bool:
@@ -88,7 +93,7 @@ def is_unsettled(connection: Conn, job: Job) -> bool:
 
 def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     """Hold what may have left, mark what has not, ask for a person, and leave nobody in silence."""
-    conversation_id = UUID(job.payload["conversation_id"])
+    conversation_id = id_in(job, "conversation_id")
     may_have_arrived = failure.kind is FailureKind.AMBIGUOUS
     writes = [
         Write(COVER_BURIED, {"job_id": job.id, "conversation_id": conversation_id}),
@@ -120,7 +125,7 @@ def _draft(services: Services, job: Job, lease: Lease, conversation_id: UUID) ->
         case Nothing(reason, is_settled):
             return _nothing(found, reason, is_settled)
         case Line(purpose, reason):
-            return _line(found, purpose, reason, language)
+            return _line(lease, found, purpose, reason, language)
         case Question(text):
             with _Typing(services, job, found):
                 drafted = make_answer(services, found, text, language)
@@ -140,21 +145,29 @@ def _nothing(found: thread.Thread, reason: str | None, is_settled: bool) -> Verd
         writes.append(Write(held_back.FLAG_WAITING, {"conversation_id": found.situation.id}))
     elif reason:
         writes.append(attention.flag(found.situation.id, reason))
-    return Complete(writes)
+    return Complete(writes, shows_health=False)
 
 
-def _line(found: thread.Thread, purpose: str, reason: str | None, language: Language) -> Verdict:
-    """One of the small lines: a message and a send_message job of its own."""
-    line_id = uuid4()
+def _line(lease: Lease, found: thread.Thread, purpose: str, reason: str | None, language: Language) -> Verdict:
+    """One of the small lines: a message and a send_message job of its own, unless a person has come before it."""
+    line_id, conversation_id, covered = uuid4(), found.situation.id, [message.id for message in found.fresh]
     writes = [
-        *parts.save(message_id=line_id, conversation_id=found.situation.id, reply_id=line_id, source="system",
+        *parts.save(message_id=line_id, conversation_id=conversation_id, reply_id=line_id, source="system",
                     body=words.line(purpose, language), purpose=purpose, language=language),
-        Write(reply.COVER, {"reply_id": line_id, "ids": [message.id for message in found.fresh]}),
-        enqueue_write({"type": "send_message", "message_id": str(line_id)}, conversation_id=found.situation.id),
+        Write(reply.COVER, {"reply_id": line_id, "ids": covered}),
+        enqueue_write({"type": "send_message", "message_id": str(line_id)}, conversation_id=conversation_id),
     ]  # fmt: skip
     if reason:
-        writes.append(attention.flag(found.situation.id, reason))
-    return Complete(writes)
+        writes.append(attention.flag(conversation_id, reason))
+    with lease.transaction() as connection:
+        still_open = connection.execute(STILL_OPEN, {"ids": covered}).rowcount
+        if still_open == 0:
+            return Complete(shows_health=False)
+        if still_open < len(covered) or one(connection, IS_TAKEN_OVER, {"id": conversation_id}) is not None:
+            return Continue()  # what is left is another matter
+        for write in writes:
+            connection.execute(write.sql, write.parameters)
+    return Complete(shows_health=False)
 
 
 def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Verdict | None:
@@ -162,7 +175,8 @@ def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Ver
     with lease.transaction() as connection:
         still_open = connection.execute(STILL_OPEN, {"ids": covered}).rowcount
         if still_open == 0:
-            return Complete()  # somebody opted out meanwhile, or a person has answered
+            # Somebody opted out meanwhile, or a person has answered.
+            return Complete(shows_health=drafted.model is not None)
         if still_open < len(covered):
             return Continue()  # a person has answered a part: the rest is another question
         connection.execute(reply.COVER, {"reply_id": job.id, "ids": covered})
@@ -178,6 +192,8 @@ def _save(job: Job, lease: Lease, found: thread.Thread, drafted: Drafted) -> Ver
         if drafted.reason:
             asked = attention.flag(conversation_id, drafted.reason)
             connection.execute(asked.sql, asked.parameters)
+        if drafted.model is not None:  # without, only the search was asked
+            note_answer(connection, job.type)
     return None
 
 

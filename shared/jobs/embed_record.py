@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from shared.errors import Failure, PermanentError
+from shared.jobs.payload import id_in
 from shared.jobs.services import Services
 from shared.knowledge import ingest, people_record
 from shared.queue.job import Complete, Job, Lease, Verdict, Write
@@ -15,9 +16,9 @@ def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Embed the record that the payload names; the same content is not embedded again."""
     match job.payload.get("record"):
         case "document":
-            return _document(services, UUID(job.payload["id"]), lease)
+            return _document(services, id_in(job, "id"), lease)
         case "person":
-            return _person(services, UUID(job.payload["id"]), lease)
+            return _person(services, id_in(job, "id"), lease)
         case other:
             raise PermanentError("bad_payload", f"a record of kind {other!r} cannot be embedded")
 
@@ -27,9 +28,9 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     del services
     match job.payload.get("record"):
         case "document":
-            return [ingest.fail_document(UUID(job.payload["id"]), f"{failure.error_class}: {failure.text}")]
+            return [ingest.fail_document(id_in(job, "id"), f"{failure.error_class}: {failure.text}")]
         case "person":
-            return [Write(people_record.DELETE_RECORD, {"id": UUID(job.payload["id"])})]
+            return [Write(people_record.DELETE_RECORD, {"id": id_in(job, "id")})]
         case _:
             return ()
 
@@ -39,11 +40,11 @@ def _document(services: Services, document_id: UUID, lease: Lease) -> Verdict:
         document = ingest.read_document(connection, document_id)
         known = ingest.known_embeddings(connection, document_id, services.embedder.model)
     if document is None:
-        return Complete()  # removed meanwhile
+        return Complete(shows_health=False)  # removed meanwhile
     chunks = ingest.embed_document(document, known, services.embedder)
     with lease.transaction() as connection:
         ingest.replace_chunks(connection, document, chunks)
-    return Complete()
+    return Complete(shows_health=any(chunk.content_sha256 not in known for chunk in chunks))
 
 
 def _person(services: Services, person_id: UUID, lease: Lease) -> Verdict:
@@ -51,7 +52,7 @@ def _person(services: Services, person_id: UUID, lease: Lease) -> Verdict:
     with services.database.connection() as connection:
         person = people_record.read_person(connection, person_id, default_language)
     if person is None or person.has_left:
-        return Complete([Write(people_record.DELETE_RECORD, {"id": person_id})])
+        return Complete([Write(people_record.DELETE_RECORD, {"id": person_id})], shows_health=False)
     record = people_record.record_of(person)
     with services.database.connection() as connection:
         known = people_record.known_embedding(connection, person_id, record, model)
@@ -60,4 +61,4 @@ def _person(services: Services, person_id: UUID, lease: Lease) -> Verdict:
         people_record.put_record(
             connection, person, record, embedding, embedding_model=model, default_language=default_language
         )
-    return Complete()
+    return Complete(shows_health=known is None)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from uuid import UUID
 
 from shared.errors import Failure
+from shared.jobs.payload import id_in
 from shared.jobs.services import Services
 from shared.knowledge import people_batch
 from shared.knowledge.people_rows import rows_of
@@ -27,7 +27,7 @@ STEP_SECONDS = (
 def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Import the rows that are left, or find that it has been done."""
     with services.database.connection() as connection:
-        found = people_batch.read_import(connection, UUID(job.payload["import_id"]))
+        found = people_batch.read_import(connection, id_in(job, "import_id"))
     if found is None or found.state == "done":
         return Complete()
     table = people_batch.table_of(found)
@@ -48,4 +48,4 @@ def run(services: Services, job: Job, lease: Lease) -> Verdict:
 def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
     """Say on the import why it stopped."""
     del services
-    return [people_batch.fail(UUID(job.payload["import_id"]), f"{failure.error_class}: {failure.text}")]
+    return [people_batch.fail(id_in(job, "import_id"), f"{failure.error_class}: {failure.text}")]

@@ -8,6 +8,7 @@ from uuid import UUID
 from shared.conversation import attention, doubts, parts, reply
 from shared.db.pool import Conn
 from shared.errors import Failure, FailureKind, PermanentError
+from shared.jobs.payload import id_in
 from shared.jobs.services import Services
 from shared.queue.job import Job, Lease, Verdict, Write
 
@@ -39,4 +40,4 @@ def on_bury(services: Services, job: Job, failure: Failure) -> Sequence[Write]:
 
 def _reply_id(job: Job) -> UUID:
     """What is sent by this type is a reply of its own: its first message has the reply's id."""
-    return UUID(job.payload["message_id"])
+    return id_in(job, "message_id")

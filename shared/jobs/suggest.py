@@ -14,6 +14,7 @@ from shared.conversation.consent import Language
 from shared.conversation.language import detect
 from shared.errors import Failure
 from shared.jobs.answer import make_answer
+from shared.jobs.payload import id_in
 from shared.jobs.services import Services
 from shared.queue.job import Complete, Job, Lease, Verdict, Write
 
@@ -21,9 +22,9 @@ from shared.queue.job import Complete, Job, Lease, Verdict, Write
 def run(services: Services, job: Job, lease: Lease) -> Verdict:
     """Draft what somebody asked for by a button: an answer to what is open, or else to the last question."""
     with lease.transaction() as connection:
-        found, open_ids = thread.look_back(connection, UUID(job.payload["conversation_id"]))
+        found, open_ids = thread.look_back(connection, id_in(job, "conversation_id"))
     if found.situation.is_opted_out or not found.text:
-        return Complete()
+        return Complete(shows_health=False)
     language = decision.language_of(found, detect(found.text), services.settings.default_language)
     return _draft(services, job, found, language, asked_by=str(job.payload["asked_by"]), answers=open_ids)
 
@@ -47,7 +48,7 @@ def _draft(
 ) -> Verdict:
     drafted = make_answer(services, found, found.text, language, for_person=True)
     if drafted.purpose != "answer":
-        return Complete([attention.flag(found.situation.id, "unanswered")])
+        return Complete([attention.flag(found.situation.id, "unanswered")], shows_health=drafted.model is not None)
     return Complete([
         suggestions.store(
             conversation_id=found.situation.id, job_id=job.id, asked_by=asked_by, answers=answers,

@@ -20,7 +20,8 @@ PAGE_SIZE = 50
 # Details that say something to a reader, in the order in which they are told; the others are ids, and folded.
 TOLD: Final = ("title", "name", "collection", "source", "rows", "dry_run", "outcome", "type", "became", "reason", "edited",
                "covers", "settled",
-               "weight", "max_running", "total", "rate", "restarted", "joined", "left_out", "skipped")  # fmt: skip
+               "weight", "max_running", "total", "rate", "restarted", "joined", "left_out", "left_paused",
+               "skipped")  # fmt: skip
 NAMING: Final = ("title", "source")  # what names a document or an import that is gone
 PLACES: Final = {
     "conversation": "/conversations/",
@@ -50,18 +51,22 @@ class Line:
 def log(visit: Visit) -> Response:
     """The lines that the address asks for."""
     who, target = visit.query.text("who"), visit.query.text("target")
-    before = visit.query.number("before")
+    before, steps = visit.query.number("before"), visit.query.text("steps")
     with visit.database.connection() as connection:
-        entries = audit.list_entries(connection, limit=PAGE_SIZE + 1, before_id=before, who=who, target=target)
+        entries = audit.list_entries(
+            connection, limit=PAGE_SIZE + 1, before_id=before, who=who, target=target, steps=steps is not None
+        )
         shown = entries[:PAGE_SIZE]
         names = names_of(connection, [of for entry in shown if (of := target_of(entry))])
     lines = [_line(entry, names) for entry in shown]
-    filters = {"who": who, "target": target}
+    filters = {"who": who, "target": target, "steps": steps}
     return visit.page(
         "audit/list.html",
         lines=lines,
         who=who,
         target=target,
+        steps=steps,
+        other_steps=url("/audit", who=who, target=target, steps=None if steps else "1"),
         kinds=(*TYPES, "job_type"),
         about=next((line.name for line in lines if target and line.entry.target_id == target), None),
         older=url("/audit", **filters, before=shown[-1].id) if len(entries) > PAGE_SIZE else None,

@@ -87,7 +87,6 @@ def _ask(
     """The page that says what would be done, and asks how fast and why."""
     with visit.database.connection() as connection:
         found = replays.dry_run(connection, _dead(wanted), rate=RATES[rate])
-    restarted = found.total - found.left_out - found.joining
     return visit.page(
         "replays/ask.html",
         409 if problem else 200,
@@ -96,8 +95,8 @@ def _ask(
         problem=failures.sentence(visit, problem) if problem else None,
         query=wanted.query(),
         found=found,
-        restarted=restarted,
-        rates=[(name, number, restarted / number) for name, number in RATES.items()],
+        restarted=found.restarted,
+        rates=[(name, number, found.restarted / number) for name, number in RATES.items()],
         rate=rate,
         reason=reason,
         most=REASON_LIMIT,

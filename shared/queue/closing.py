@@ -29,14 +29,33 @@ CLOSE = """
 STATES = """
     SELECT coalesce(array_agg(CASE WHEN m.status = 'held' AND m.send_started_at IS NULL THEN 'draft' ELSE m.status END), '{}')
     FROM messages m JOIN ai_jobs j ON j.id = %(id)s
-    WHERE m.from_self AND m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
+    WHERE m.from_self AND m.reply_id = CASE j.type WHEN 'send_message' THEN uuid_or_null(j.payload ->> 'message_id') ELSE j.id END
 """
 CANCEL_MESSAGES = """
     UPDATE messages m SET status = 'failed', held_reason = 'cancelled'
     FROM ai_jobs j
     WHERE j.id = %(id)s AND m.from_self AND m.provider_sid IS NULL
         AND (m.status IN ('draft', 'failed') OR m.status = 'held' AND m.send_started_at IS NULL)
-        AND m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
+        AND m.reply_id = CASE j.type WHEN 'send_message' THEN uuid_or_null(j.payload ->> 'message_id') ELSE j.id END
+"""
+# A dead letter that is closed takes along what never went out, and what nobody can tell about.
+CLOSE_MESSAGES = """
+    WITH closed AS (
+        UPDATE messages m SET status = 'failed', held_reason = 'closed', when_absent = NULL
+        FROM ai_jobs j
+        WHERE j.id = %(id)s AND m.from_self AND m.provider_sid IS NULL AND m.status IN ('held', 'draft', 'failed')
+            AND m.held_reason IS DISTINCT FROM 'in_template'
+            AND m.reply_id = CASE j.type WHEN 'send_message' THEN uuid_or_null(j.payload ->> 'message_id') ELSE j.id END
+        RETURNING m.id, m.send_attempt
+    )
+    INSERT INTO message_events (message_id, attempt, what) SELECT id, send_attempt, 'closed' FROM closed
+"""
+# Nothing is held any more that a person was asked to look at; other reasons to ask for one stay.
+UNFLAG_HELD = """
+    UPDATE conversations c SET needs_person_since = NULL, needs_person_reason = NULL
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND c.id = j.conversation_id AND c.needs_person_reason = 'held'
+        AND NOT EXISTS (SELECT FROM messages m WHERE m.conversation_id = c.id AND m.status = 'held')
 """
 # What an autoreply without a draft would have answered is covered by it; a person's conversation stays open for that person.
 COVER_CANCELLED = """
@@ -52,7 +71,7 @@ FOLLOW_UP = """
 CANCEL_DOCUMENT = """
     UPDATE documents d SET state = 'failed', reason = 'cancelled', updated_at = now()
     FROM ai_jobs j
-    WHERE j.id = %(id)s AND j.payload ->> 'record' = 'document' AND d.id = (j.payload ->> 'id')::uuid
+    WHERE j.id = %(id)s AND j.payload ->> 'record' = 'document' AND d.id = uuid_or_null(j.payload ->> 'id')
         AND d.state = 'waiting' AND NOT EXISTS (
             SELECT FROM ai_jobs o WHERE o.type = 'embed_record' AND o.status IN ('pending', 'processing')
                 AND o.payload ->> 'id' = j.payload ->> 'id')
@@ -60,14 +79,14 @@ CANCEL_DOCUMENT = """
 CANCEL_IMPORT = """
     UPDATE imports i SET state = 'failed', reason = 'cancelled', ended_at = now(), content = NULL
     FROM ai_jobs j
-    WHERE j.id = %(id)s AND i.id = (j.payload ->> 'import_id')::uuid AND i.state IN ('waiting', 'running')
+    WHERE j.id = %(id)s AND i.id = uuid_or_null(j.payload ->> 'import_id') AND i.state IN ('waiting', 'running')
 """
 # The file was kept for a restart; now there will be none.
 FORGET_IMPORT = """
     UPDATE imports i SET content = NULL, state = 'failed', reason = coalesce(reason, 'closed'),
         ended_at = coalesce(ended_at, now())
     FROM ai_jobs j
-    WHERE j.id = %(id)s AND i.id = (j.payload ->> 'import_id')::uuid AND i.state <> 'done'
+    WHERE j.id = %(id)s AND i.id = uuid_or_null(j.payload ->> 'import_id') AND i.state <> 'done'
 """
 
 type Cancelled = Literal["cancelled", "kept", "not pending", "not found"]
@@ -126,8 +145,9 @@ def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
         if states - {"draft", "failed"}:
             return "kept"
         connection.execute(CANCEL_MESSAGES, key)
-        if job[0] == "autoreply" and not states:
-            connection.execute(COVER_CANCELLED, key)
+        if job[0] == "autoreply":
+            if not states:
+                connection.execute(COVER_CANCELLED, key)
             connection.execute(FLAG_CANCELLED, key)
         close_row(connection, job_id, who=who, reason="cancelled", status="pending")
         match job[0]:
@@ -149,8 +169,12 @@ def _close(connection: Conn, job_id: UUID, who: str, reason: str) -> Closed:
         if job is None:
             return "not failed" if one(connection, EXISTS, key) is not None else "not found"
         close_row(connection, job_id, who=who, reason=reason, status="failed")
-        if job[0] == "import_people":
-            connection.execute(FORGET_IMPORT, key)
+        match job[0]:
+            case "autoreply" | "send_message":
+                connection.execute(CLOSE_MESSAGES, key)
+                connection.execute(UNFLAG_HELD, key)
+            case "import_people":
+                connection.execute(FORGET_IMPORT, key)
         audit.record(connection, who=who, what="close_job", target_type="job", target_id=job_id, type=job[0],
                      reason=reason)  # fmt: skip
         return "closed"

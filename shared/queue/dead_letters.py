@@ -23,13 +23,15 @@ LIST = """
 # Of a conversation's autoreplies without a draft one runs and the others join it.
 COUNT = """
     SELECT type, error_class, count(*)::int, count(*) FILTER (WHERE may_have_left)::int,
-        count(*) FILTER (WHERE place > 1 AND NOT may_have_left AND NOT drafted)::int
+        count(*) FILTER (WHERE is_paused AND NOT may_have_left)::int,
+        count(*) FILTER (WHERE place > 1 AND NOT may_have_left AND NOT drafted AND NOT is_paused)::int
     FROM (
         SELECT j.type, j.error_class,
             EXISTS (SELECT FROM messages m
-                WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
+                WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN uuid_or_null(j.payload ->> 'message_id') ELSE j.id END
                     AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL) AS may_have_left,
             EXISTS (SELECT FROM messages m WHERE m.reply_id = j.id) AS drafted,
+            NOT EXISTS (SELECT FROM job_types t WHERE t.type = j.type AND NOT t.paused) AS is_paused,
             CASE j.type WHEN 'autoreply' THEN row_number() OVER (PARTITION BY j.conversation_id, j.type ORDER BY j.seq) END
                 AS place
         FROM dead_letters_matching(%(filter)s, now()) j
@@ -89,13 +91,15 @@ class DeadLetter:
 class Count:
     """How many of one type and class of error.
 
-    `left_out` may have arrived, or are being sent; `joining` will be taken along by their conversation's oldest.
+    `left_out` may have arrived, or are being sent; `left_paused` would not run, as the type is paused or unknown; `joining`
+    will be taken along by their conversation's oldest.
     """
 
     type: str
     error_class: str | None
     count: int
     left_out: int
+    left_paused: int
     joining: int
 
 

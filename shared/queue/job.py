@@ -49,9 +49,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is done."""
+    """The job is done. `shows_health` is False when the model has not been asked on the way: that ends no rest of the type."""
 
     writes: Sequence[Write] = ()
+    shows_health: bool = True
 
 
 @dataclass(frozen=True, slots=True)

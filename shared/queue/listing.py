@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from shared.db.pool import Conn
+from shared.db.text import storable
 
 LIST_JOBS = """
     SELECT j.id, j.type, j.status, c.address, j.attempts, j.max_attempts, j.run,
@@ -124,12 +125,9 @@ def list_jobs(
     limit: int = 50,
 ) -> list[JobRow]:
     """The newest jobs that match every filter that is given."""
+    texts = {"state": state, "type": job_type, "phone": phone, "sid": sid, "error_class": error_class}
     parameters: dict[str, Any] = {
-        "state": state,
-        "type": job_type,
-        "phone": phone,
-        "sid": sid,
-        "error_class": error_class,
+        **{name: None if text is None else storable(text) for name, text in texts.items()},
         "ids": None if ids is None else list(ids),
         "limit": limit,
     }

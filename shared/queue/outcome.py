@@ -16,7 +16,7 @@ from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Conn, Database
 from shared.errors import AntwoordError, DatabaseAway, Failure, FailureKind, LeaseLost, classify
 from shared.queue import store
-from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write, lock
+from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write, lock, no_writes
 
 MODEL_FAILURES_BEFORE_REST = 5
 MODEL_REST_SECONDS = 10.0
@@ -30,6 +30,9 @@ UNSETTLED_SECONDS = 10.0
 
 # The classes of a model outage: after five in a row the type rests, instead of using up the tries of every job.
 OUTAGE = frozenset({"throttled", "unavailable", "timeout", "connect", "dropped"})
+
+
+type OnBury = Callable[[Job, Failure], Sequence[Write]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Outcomes:
             self._safely(job, partial(self._failed, job, classify(error), began))
         else:
             self._checkpoint(Boundary.RETURNED)
-            if isinstance(verdict, Complete) and not verdict.writes:
+            if isinstance(verdict, Complete) and not verdict.writes and verdict.shows_health:
                 return Returned(job, _since(began))
             self._safely(job, partial(self._succeeded, job, verdict, began))
         return None
@@ -120,8 +123,8 @@ class Outcomes:
 
     def _succeeded(self, job: Job, verdict: Verdict, began: float) -> None:
         match verdict:
-            case Complete(writes):
-                if self._insist(lambda connection: store.mark_done(connection, job, writes)):
+            case Complete(writes, shows_health):
+                if self._insist(lambda connection: store.mark_done(connection, job, writes, shows_health=shows_health)):
                     self._wake(0.0)
             case Continue(writes):
                 self._insist(lambda connection: store.continue_job(connection, job, writes))
@@ -139,10 +142,12 @@ class Outcomes:
                           error_class=failure.error_class, http_status=failure.http_status, error=failure.text,
                           duration_ms=_since(began))  # fmt: skip
         rests = self._note(job, failure)
-        wait = self._types[job.type].policy.delay(job.attempts, failure)
+        policy = self._types[job.type].policy
+        wait = policy.delay(job.attempts, failure)
         match failure.kind:
             case FailureKind.DATABASE:
-                self._snooze(job, failure, DATABASE_FAULT_SECONDS)
+                # From half to the whole, so that all that a fault has hit do not come back at one moment.
+                self._snooze(job, failure, DATABASE_FAULT_SECONDS * (1 + policy.draw()) / 2)
             case FailureKind.THROTTLED:
                 self._snooze(job, failure, max(failure.retry_after or wait, THROTTLED_SECONDS_AT_LEAST))
             case FailureKind.CREDENTIAL:
@@ -189,34 +194,43 @@ class Outcomes:
         wait: float = UNSETTLED_SECONDS,
         given_back: int = 1,
     ) -> None:
-        """Bury a job, unless it is unsettled: then it waits `wait` seconds more, and its attempt (if any) was none."""
+        """Bury a job, unless it is unsettled: then it waits `wait` seconds more, and its attempt (if any) was none.
+
+        One whose burial's writes, or whose own question whether it is unsettled, cannot be had is buried without.
+        """
         job_type = self._types[job.type]
         is_decided = failure.kind is FailureKind.AMBIGUOUS  # the job itself has said so
 
-        def bury(writes: Sequence[Write], connection: Conn) -> bool:
+        def bury(on_bury: OnBury, asks: bool, connection: Conn) -> bool:
             lock(connection, job)
             if only_if_expired and not store.is_still_expired(connection, job):
                 raise LeaseLost(f"job {job.id} has moved on")
-            if not is_decided and job_type.is_unsettled(connection, job):
+            if asks and not is_decided and job_type.is_unsettled(connection, job):
                 crashed = "crashed" if only_if_expired else "snoozed"
                 store.postpone(connection, job, failure, crashed, wait, given_back=given_back)
                 return False
-            store.mark_failed(connection, job, failure, writes, outcome=outcome)
+            store.mark_failed(connection, job, failure, on_bury(job, failure), outcome=outcome)
             return True
 
-        try:
-            is_buried = self._insist(partial(bury, job_type.on_bury(job, failure)))
-        except (LeaseLost, DatabaseAway):
-            raise
-        except Exception as error:  # noqa: BLE001 - a job that cannot be buried with its writes would come back for ever
-            telemetry.error("burial_without_writes", job_id=job.id, type=job.type, error=classify(error).text)
-            is_buried = self._insist(partial(bury, ()))
-        if not is_buried:
+        if not self._insist_on_burial(job, [(job_type.on_bury, True), (no_writes, True), (no_writes, False)], bury):
             self._wake(wait)
             return
         self._wake(0.0)  # a follow-up, or a line to the employee, may be due now
         telemetry.error("job_failed", job_id=job.id, type=job.type, attempt=job.attempts,
                         error_class=failure.error_class, http_status=failure.http_status, error=failure.text)  # fmt: skip
+
+    def _insist_on_burial(
+        self, job: Job, ways: Sequence[tuple[OnBury, bool]], bury: Callable[[OnBury, bool, Conn], bool]
+    ) -> bool:
+        """Bury a job in the first of these ways that can be gone: one that cannot be buried would come back for ever."""
+        for on_bury, asks in ways[:-1]:
+            try:
+                return self._insist(partial(bury, on_bury, asks))
+            except (LeaseLost, DatabaseAway):
+                raise
+            except Exception as error:  # noqa: BLE001 - a bad payload, or a mistake in a type's own code
+                telemetry.error("burial_without_writes", job_id=job.id, type=job.type, error=classify(error).text)
+        return self._insist(partial(bury, *ways[-1]))
 
     def _insist[T](self, transition: Callable[[Conn], T]) -> T:
         def work(connection: Conn) -> T:

@@ -38,7 +38,8 @@ DROP_DRAFT = """
 RERUN_SIBLING = "UPDATE ai_jobs SET rerun = true, updated_at = now() WHERE id = %(sibling)s"
 RESTART = """
     UPDATE ai_jobs SET status = 'pending', attempts = 0, claims = 0, run = run + 1, run_started_at = now(),
-        next_run_at = now() + make_interval(secs => %(due_in)s), replay_id = %(replay_id)s, rerun = false, updated_at = now()
+        next_run_at = now() + make_interval(secs => %(due_in)s), replay_id = %(replay_id)s, rerun = false,
+        has_crashed = false, updated_at = now()
     WHERE id = %(id)s AND status = 'failed' AND closed_at IS NULL
 """
 # The person was asked because this job died; should it die again, its burial asks again.

@@ -52,7 +52,8 @@ START = """
     RETURNING id, total
 """
 SHOW = """
-    SELECT id, who, reason, filter, rate, state, total, restarted, joined, left_out, skipped, stopped_by, created_at, ended_at
+    SELECT id, who, reason, filter, rate, state, total, restarted, joined, left_out, left_paused, paused_types, skipped,
+        stopped_by, created_at, ended_at
     FROM replays WHERE (%(id)s::uuid IS NULL OR id = %(id)s) AND (%(state)s::text IS NULL OR state = %(state)s)
     ORDER BY created_at DESC LIMIT %(limit)s
 """
@@ -81,9 +82,12 @@ LOCK = """
         extract(epoch FROM greatest(next_due_at, now()) - now())::float8 AS due_in
     FROM replays WHERE id = %(id)s AND state = 'running' FOR NO KEY UPDATE SKIP LOCKED
 """
+# Those of a type that was paused meanwhile wait for a person, and must not hold back the others.
 BACKLOG = """
     SELECT count(*) FROM (
-        SELECT FROM ai_jobs WHERE status = 'pending' AND replay_id = %(id)s AND next_run_at <= now() LIMIT %(limit)s) due
+        SELECT FROM ai_jobs j WHERE j.status = 'pending' AND j.replay_id = %(id)s AND j.next_run_at <= now()
+            AND EXISTS (SELECT FROM job_types t WHERE t.type = j.type AND NOT t.paused)
+        LIMIT %(limit)s) due
 """
 LOOK_AT = """
     SELECT max(seq), count(*) FROM (
@@ -93,8 +97,9 @@ LOOK_AT = """
 NEXT = """
     SELECT j.id, j.seq, j.conversation_id,
         EXISTS (SELECT FROM messages m
-            WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN (j.payload ->> 'message_id')::uuid ELSE j.id END
-                AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL) AS may_have_left
+            WHERE m.reply_id = CASE j.type WHEN 'send_message' THEN uuid_or_null(j.payload ->> 'message_id') ELSE j.id END
+                AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL) AS may_have_left,
+        j.type, NOT EXISTS (SELECT FROM job_types t WHERE t.type = j.type AND NOT t.paused) AS is_paused
     FROM dead_letters_matching(%(filter)s, %(as_of)s) j
     WHERE j.seq > %(cursor)s AND j.seq <= %(end)s ORDER BY j.seq LIMIT %(limit)s
 """
@@ -108,19 +113,23 @@ SIBLINGS = """
 # Without a conversation there is nothing to join, release or flag, so all of them are restarted in one.
 RESTART_ALL = """
     UPDATE ai_jobs j SET status = 'pending', attempts = 0, claims = 0, run = run + 1, run_started_at = now(),
-        next_run_at = now() + make_interval(secs => next.due_in), replay_id = %(replay_id)s, rerun = false, updated_at = now()
+        next_run_at = now() + make_interval(secs => next.due_in), replay_id = %(replay_id)s, rerun = false,
+        has_crashed = false, updated_at = now()
     FROM unnest(%(ids)s::uuid[], %(due_in)s::float8[]) AS next (id, due_in)
     WHERE j.id = next.id AND j.status = 'failed' AND j.closed_at IS NULL
     RETURNING j.id
 """
 MOVE = """
     UPDATE replays SET cursor_seq = %(cursor)s, next_due_at = now() + make_interval(secs => %(due_in)s),
-        restarted = restarted + %(restarted)s, joined = joined + %(joined)s, left_out = left_out + %(left_out)s
+        restarted = restarted + %(restarted)s, joined = joined + %(joined)s, left_out = left_out + %(left_out)s,
+        left_paused = left_paused + %(left_paused)s,
+        paused_types = ARRAY (SELECT DISTINCT unnest(paused_types || %(paused_types)s::text[]) ORDER BY 1)
     WHERE id = %(id)s
 """
 # What matched at the start and was not there any more when its turn came was restarted or closed by somebody else.
 FINISH = """
-    UPDATE replays SET state = 'done', ended_at = now(), skipped = greatest(total - restarted - joined - left_out, 0)
+    UPDATE replays SET state = 'done', ended_at = now(),
+        skipped = greatest(total - restarted - joined - left_out - left_paused, 0)
     WHERE id = %(id)s
 """
 
@@ -129,6 +138,8 @@ FINISH = """
 class Replay:
     """A plan and how far it is. `left_out` may have arrived, so a person looks at them; `skipped` went another way meanwhile.
 
+    `left_paused` are of the types in `paused_types`, which were paused, or unknown: nobody would have run them, so they stay
+    dead letters for a replay when their type goes on.
     `total` are the dead letters that matched when it was made, `rate` restarts a second.
     """
 
@@ -142,6 +153,8 @@ class Replay:
     restarted: int
     joined: int
     left_out: int
+    left_paused: int
+    paused_types: list[str]
     skipped: int
     stopped_by: str | None
     created_at: datetime
@@ -150,7 +163,7 @@ class Replay:
     @property
     def handled(self) -> int:
         """How many of the total it has dealt with."""
-        return min(self.restarted + self.joined + self.left_out + self.skipped, self.total)
+        return min(self.restarted + self.joined + self.left_out + self.left_paused + self.skipped, self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +181,16 @@ class DryRun:
 
     total: int
     left_out: int
+    left_paused: int
+    paused_types: list[str]
     joining: int
     seconds: float
     counts: list[Count]
+
+    @property
+    def restarted(self) -> int:
+        """How many would run of their own."""
+        return self.total - self.left_out - self.left_paused - self.joining
 
 
 def dry_run(connection: Conn, wanted: Filter, *, rate: float) -> DryRun:
@@ -178,8 +198,10 @@ def dry_run(connection: Conn, wanted: Filter, *, rate: float) -> DryRun:
     _check_rate(rate)
     counts = count_dead(connection, wanted)
     total, left_out = sum(found.count for found in counts), sum(found.left_out for found in counts)
-    joining = sum(found.joining for found in counts)
-    return DryRun(total, left_out, joining, (total - left_out - joining) / rate, counts)
+    joining, left_paused = sum(found.joining for found in counts), sum(found.left_paused for found in counts)
+    paused_types = sorted({found.type for found in counts if found.left_paused})
+    seconds = (total - left_out - left_paused - joining) / rate
+    return DryRun(total, left_out, left_paused, paused_types, joining, seconds, counts)
 
 
 def start(connection: Conn, wanted: Filter, *, who: str, reason: str, rate: float) -> Replay:
@@ -270,6 +292,7 @@ class _Step:
     counts: Counter[str] = field(default_factory=Counter)
     due_in: list[float] = field(default_factory=list)
     jobs: list[UUID] = field(default_factory=list)
+    paused_types: set[str] = field(default_factory=set)
     conversations: set[UUID] = field(default_factory=set)  # whose other dead letters can join what was restarted
 
 
@@ -320,8 +343,7 @@ def _is_held_back(connection: Conn, plan: dict[str, Any]) -> bool:
 
 def _take(connection: Conn, step: _Step, found: Sequence[Sequence[Any]]) -> bool:
     """Restart these in their order; False when it must stop before the last, because somebody holds what one of them needs."""
-    for is_talk, group in itertools.groupby(found, lambda row: row[2] is not None):
-        take = _take_one_by_one if is_talk else _take_together
+    for take, group in itertools.groupby(found, _way):
         try:
             take(connection, step, list(group))
         except HELD as held:
@@ -330,12 +352,25 @@ def _take(connection: Conn, step: _Step, found: Sequence[Sequence[Any]]) -> bool
     return True
 
 
+def _way(row: Sequence[Any]) -> Callable[[Conn, _Step, Sequence[Sequence[Any]]], None]:
+    """How a dead letter is dealt with."""
+    _id, _seq, conversation_id, may_have_left, _type, is_paused = row
+    if may_have_left or is_paused:
+        return _leave_out
+    return _take_together if conversation_id is None else _take_one_by_one
+
+
+def _leave_out(_: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
+    """Pass these by: they stay dead letters."""
+    for _id, seq, _talk, may_have_left, job_type, _is_paused in rows:
+        step.counts["kept" if may_have_left else "paused"] += 1
+        if not may_have_left:
+            step.paused_types.add(job_type)
+        step.cursor = seq
+
+
 def _take_one_by_one(connection: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
-    for job_id, seq, conversation_id, may_have_left in rows:
-        if may_have_left:
-            step.counts["kept"] += 1
-            step.cursor = seq
-            continue
+    for job_id, seq, conversation_id, *_ in rows:
         outcome = _restart(connection, step, job_id)
         if outcome == "restarted":
             step.due_in.append(step.slot)
@@ -384,7 +419,8 @@ def _restart(connection: Conn, step: _Step, job_id: UUID) -> str:
 
 def _record(connection: Conn, step: _Step) -> None:
     parameters = {"id": step.plan["id"], "cursor": step.cursor, "due_in": step.slot, "restarted": step.counts["restarted"],
-                  "joined": step.counts["joined"], "left_out": step.counts["kept"]}  # fmt: skip
+                  "joined": step.counts["joined"], "left_out": step.counts["kept"],
+                  "left_paused": step.counts["paused"], "paused_types": list(step.paused_types)}  # fmt: skip
     connection.execute(MOVE, parameters)
     if step.jobs:
         audit.record(connection, who=step.plan["who"], what="replay_jobs", target_type="replay",
@@ -394,7 +430,8 @@ def _record(connection: Conn, step: _Step) -> None:
 def _audit_end(connection: Conn, replay_id: UUID, who: str) -> None:
     ended = _known(connection, replay_id)
     audit.record(connection, who=who, what="finish_replay", target_type="replay", target_id=replay_id,
-                 restarted=ended.restarted, joined=ended.joined, left_out=ended.left_out, skipped=ended.skipped)  # fmt: skip
+                 restarted=ended.restarted, joined=ended.joined, left_out=ended.left_out,
+                 left_paused=ended.left_paused, skipped=ended.skipped)  # fmt: skip
 
 
 def _change(connection: Conn, replay_id: UUID, who: str, *, running: bool) -> Replay | None:

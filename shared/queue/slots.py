@@ -13,11 +13,11 @@ class Slots:
         self._changed = threading.Condition()
 
     def take(self, size: int, *, wait: float = 0.0) -> int:
-        """Take the free ones, at most `size`; how many. When there is none, wait at most `wait` seconds for one."""
+        """Take the free ones, at most `size` (below 1: none); how many. When none is free, wait at most `wait` seconds."""
         with self._changed:
-            if wait and size and not self._free:
+            if wait and size > 0 and not self._free:
                 self._changed.wait_for(lambda: self._free, timeout=wait)
-            taken = min(self._free, size)
+            taken = max(min(self._free, size), 0)
             self._free -= taken
             return taken
 

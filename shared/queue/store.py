@@ -19,10 +19,12 @@ ENQUEUE = """
     VALUES (%(payload)s, %(conversation_id)s, now() + make_interval(secs => %(delay)s))
     RETURNING id
 """
+# A job's age is counted from the start of its run, or from when its type was resumed: a pause makes nobody too old.
 TURN = """
     SELECT finished_token, made_next, (claimed).id, (claimed).type, (claimed).payload, (claimed).conversation_id,
         (claimed).attempts, (claimed).max_attempts, (claimed).claims, (claimed).run, (claimed).lease_token,
-        extract(epoch FROM now() - (claimed).run_started_at)::float8 AS age_seconds
+        extract(epoch FROM now() - greatest((claimed).run_started_at, (
+            SELECT age_from FROM job_types WHERE type = (claimed).type)))::float8 AS age_seconds
     FROM turn_ai_jobs(%(ids)s, %(tokens)s, %(size)s, %(types)s, make_interval(secs => %(lease)s))
     ORDER BY (claimed).next_run_at, (claimed).seq
 """
@@ -43,6 +45,7 @@ RENEW = """
     )
     UPDATE ai_jobs SET lease_until = now() + make_interval(secs => %(lease)s) WHERE id IN (SELECT id FROM held)
 """
+# A job that never asked the model says nothing of its health: the type rests on, and its next probe may go at once.
 # A finished job whose `rerun` is set makes the conversation's next one in the same statement: the partial unique index
 # allows it, because the finished row has left the index by then.
 MARK_DONE = """
@@ -56,7 +59,11 @@ MARK_DONE = """
         SELECT id, run, claims, claimed_at, clock_timestamp(), 'done' FROM finished
     ), recovered AS (
         UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL
-        WHERE failures_in_row > 0 AND type = (SELECT type FROM finished)
+        WHERE %(shows_health)s AND failures_in_row > 0 AND type = (SELECT type FROM finished)
+    ), next_probe AS (
+        UPDATE job_types SET resting_until = now()
+        WHERE NOT %(shows_health)s AND failures_in_row > 0 AND type = (SELECT type FROM finished)
+            AND resting_until > now() AND resting_until <= now() + interval '10 seconds'  -- as a probe's claim left it
     ), next AS (
         INSERT INTO ai_jobs (payload, conversation_id) SELECT payload, conversation_id FROM finished WHERE rerun
         RETURNING id
@@ -113,27 +120,34 @@ RESCUE = """
 """
 POISONED = """
     SELECT id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
-        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
+        extract(epoch FROM now() - greatest(run_started_at, (
+            SELECT age_from FROM job_types t WHERE t.type = ai_jobs.type)))::float8 AS age_seconds
     FROM ai_jobs
     WHERE status = 'processing' AND lease_until < now() AND attempts >= max_attempts AND type = ANY (%(types)s)
     LIMIT 100
 """
-RESTING = "SELECT type FROM job_types WHERE resting_until IS NOT NULL AND type = ANY (%(types)s)"
-# While a type rests nothing of it is claimed, yet its age limit holds: those past it are taken, to be buried.
+RESTING = "SELECT type FROM job_types WHERE resting_until IS NOT NULL AND NOT paused AND type = ANY (%(types)s)"
+# While a type rests nothing of it is claimed, yet its age limit holds: those past it are taken, to be buried. What an operator
+# has paused stays.
 CLAIM_OVERAGED = """
     WITH overaged AS MATERIALIZED (
         SELECT j.id FROM ai_jobs j JOIN job_types t USING (type)
-        WHERE t.type = %(type)s AND t.resting_until IS NOT NULL AND j.status = 'pending' AND j.next_run_at <= now()
-            AND j.run_started_at < now() - make_interval(secs => %(age_limit)s)
+        WHERE t.type = %(type)s AND t.resting_until IS NOT NULL AND NOT t.paused AND j.status = 'pending'
+            AND j.next_run_at <= now() AND greatest(j.run_started_at, t.age_from) < now() - make_interval(secs => %(age_limit)s)
         ORDER BY j.next_run_at, j.seq LIMIT 20 FOR UPDATE OF j SKIP LOCKED
     )
     UPDATE ai_jobs SET status = 'processing', claims = claims + 1, lease_token = gen_random_uuid(),
         lease_until = now() + make_interval(secs => %(lease)s), claimed_at = now(), updated_at = now()
     WHERE id IN (SELECT id FROM overaged)
     RETURNING id, type, payload, conversation_id, attempts, max_attempts, claims, run, lease_token,
-        extract(epoch FROM now() - run_started_at)::float8 AS age_seconds
+        extract(epoch FROM now() - greatest(run_started_at, (
+            SELECT age_from FROM job_types t WHERE t.type = ai_jobs.type)))::float8 AS age_seconds
 """
 STILL_EXPIRED = "SELECT FROM ai_jobs WHERE id = %(id)s AND lease_token = %(token)s AND lease_until < now()"
+RECOVERED = """
+    UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL
+    WHERE failures_in_row > 0 AND type = %(type)s
+"""
 NOTE_FAILURE = """
     UPDATE job_types SET failures_in_row = failures_in_row + 1,
         resting_until = CASE WHEN failures_in_row + 1 >= %(limit)s OR resting_until IS NOT NULL
@@ -210,16 +224,19 @@ def renew(connection: Conn, held: Mapping[UUID, UUID], lease_seconds: float) -> 
     ).rowcount
 
 
-def mark_done(connection: Conn, job: Job, writes: Sequence[Write] = ()) -> bool:
+def mark_done(connection: Conn, job: Job, writes: Sequence[Write] = (), *, shows_health: bool = True) -> bool:
     """Complete a job together with its writes, in the caller's transaction; True when it made a follow-up.
 
-    Raises LeaseLost, which rolls the transaction back, when the job is no longer this worker's.
+    `shows_health` ends the type's rest. Raises LeaseLost, which rolls the transaction back, when the job is no longer this
+    worker's.
     """
     if writes:
         lock(connection, job)
     for write in writes:
         connection.execute(write.sql, write.parameters)
-    return _finished(one(connection, MARK_DONE, {"id": job.id, "token": job.lease_token}), job)
+    return _finished(
+        one(connection, MARK_DONE, {"id": job.id, "token": job.lease_token, "shows_health": shows_health}), job
+    )
 
 
 def mark_failed(
@@ -294,6 +311,11 @@ def note_failure(connection: Conn, job_type: str, reason: str, *, limit: int, re
     """Count one more failure in a row of a type; True when the type rests now."""
     row = one(connection, NOTE_FAILURE, {"type": job_type, "reason": reason, "limit": limit, "rest": rest_seconds})
     return bool(row and row[0])
+
+
+def note_answer(connection: Conn, job_type: str) -> None:
+    """The model has answered a job of this type: it rests no longer, whatever becomes of the job."""
+    connection.execute(RECOVERED, {"type": job_type})
 
 
 def _requeue(

@@ -54,7 +54,8 @@ FINISHED = """
     WHERE status = 'done' AND updated_at > now() - interval '24 hours' GROUP BY type
 """
 PAUSE = "UPDATE job_types SET paused = true WHERE type = %(type)s AND NOT paused RETURNING type"
-RESUME = "UPDATE job_types SET paused = false WHERE type = %(type)s AND paused RETURNING type"
+# What has waited through the pause is as old as if it had come in now: a snooze is no reason to bury it.
+RESUME = "UPDATE job_types SET paused = false, age_from = now() WHERE type = %(type)s AND paused RETURNING type"
 SET_LIMITS = """
     UPDATE job_types SET weight = %(weight)s, max_running = %(max_running)s
     WHERE type = %(type)s AND weight = %(seen_weight)s AND max_running IS NOT DISTINCT FROM %(seen_max_running)s
@@ -115,7 +116,7 @@ def finished_lately(connection: Conn) -> dict[str, int]:
 
 def pause(connection: Conn, job_type: str, *, who: str, reason: str = "") -> None:
     """Begin nothing more of a type; what runs is finished, what waits stays. Raises UserError when it is paused already."""
-    said = _said(reason)
+    job_type, said = storable(job_type), _said(reason)
     with connection.transaction():
         if one(connection, PAUSE, {"type": job_type}) is None:
             _check_exists(connection, job_type)
@@ -125,6 +126,7 @@ def pause(connection: Conn, job_type: str, *, who: str, reason: str = "") -> Non
 
 def resume(connection: Conn, job_type: str, *, who: str) -> None:
     """Go on with a paused type, the oldest first. Raises UserError when it is not paused."""
+    job_type = storable(job_type)
     with connection.transaction():
         if one(connection, RESUME, {"type": job_type}) is None:
             _check_exists(connection, job_type)
@@ -141,6 +143,7 @@ def set_limits(connection: Conn, job_type: str, wanted: Limits, *, seen: Limits,
         raise UserError(f"A weight is a whole number from 1 to {WEIGHT_AT_MOST:,}.", name="type_weight")
     if wanted.max_running is not None and not 1 <= wanted.max_running <= RUNNING_AT_MOST:
         raise UserError(f"A limit is a whole number from 1 to {RUNNING_AT_MOST:,}, or none.", name="type_limit")
+    job_type = storable(job_type)
     parameters = {
         "type": job_type, "weight": wanted.weight, "max_running": wanted.max_running,
         "seen_weight": seen.weight, "seen_max_running": seen.max_running,
@@ -170,7 +173,7 @@ def _select(connection: Conn, job_type: str | None) -> list[TypeRow]:
 
 def _check_exists(connection: Conn, job_type: str) -> None:
     if one(connection, EXISTS, {"type": job_type}) is None:
-        raise UserError(f"There is no type of job {job_type}.", name="no_type")
+        raise UserError(f"There is no type of job {job_type or repr(job_type)}.", name="no_type")
 
 
 def _said(reason: str) -> str | None:

@@ -146,7 +146,8 @@ class Model:
         due = [j for j in self.jobs if j.status == "pending" and j.due <= self.moment and rooms.get(j.type)]
         due = sorted((job for job in due if job not in passed_by), key=lambda job: job.place)
         suspects = [job for job in due if job.is_suspect]
-        if any(job.status == "processing" and job.is_suspect for job in self.jobs):
+        expired = self.expired()
+        if any(job.status == "processing" and job.is_suspect and job not in expired for job in self.jobs):
             suspects = []
         may = [job for job in due if not job.is_suspect or job in suspects[:1]]
         return {job_type: [job for job in may if job.type == job_type][:room] for job_type, room in rooms.items()}
@@ -239,7 +240,8 @@ class Model:
 
     def overaged(self, job_type: str, age_limit: float) -> list[ModelJob]:
         """What is due and waits longer than its type allows, while the type rests."""
-        if self.types[job_type].resting_until is None:
+        settings = self.types[job_type]
+        if settings.resting_until is None or settings.paused:
             return []
         mine = [j for j in self.jobs if j.type == job_type and j.status == "pending" and j.due <= self.moment]
         return [job for job in mine if job.started[0] < self.now - age_limit]
@@ -258,6 +260,7 @@ class Model:
             job.closed_reason = "joined"
             return "joined"
         job.status, job.attempts, job.claims, job.rerun = "pending", 0, 0, False
+        job.has_crashed = False
         job.run += 1
         job.due = job.started = self.moment
         return "restarted"

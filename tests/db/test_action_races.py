@@ -11,6 +11,8 @@ from uuid import UUID
 
 import pytest
 
+from shared.app import App
+from shared.boundary import Boundary
 from shared.conversation import actions
 from shared.db.pool import Database
 from shared.errors import UserError
@@ -20,8 +22,10 @@ from tests.fakes.desk import (
     NOTICE,
     WHO,
     conversation,
+    flagged,
     fresh,
     open_messages,
+    send_own,
     take_over,
 )
 from tests.fakes.world import World, run_all
@@ -188,3 +192,33 @@ def test_people_workers_and_messages_all_at_once(database: Database) -> None:
     unheld = world.value("SELECT count(*) FROM messages WHERE source = 'ai' AND status = 'failed'"
                          " AND held_reason IS DISTINCT FROM 'taken_over'")  # fmt: skip
     assert unheld == 0
+
+
+@pytest.mark.parametrize("text", ["???", "start"])
+@pytest.mark.parametrize("action", ["take_over", "send_own"])
+def test_a_person_comes_before_a_line_that_is_being_made(world: World, action: str, text: str) -> None:
+    came: list[Boundary] = []
+
+    def between(boundary: Boundary) -> None:
+        if boundary is Boundary.READ and not came:
+            came.append(boundary)
+            if action == "take_over":
+                take_over(world)
+            else:
+                send_own(world)
+
+    world.app = App(
+        world.settings, database=world.database, wake=world.wake, chat=world.model, embedder=world.model,
+        line=world.line, checkpoint=between,
+    )  # fmt: skip
+    world.says(ADDRESS, text)
+    run_all(world)
+    assert came
+    assert world.value("SELECT count(*) FROM messages WHERE source = 'system'") == 0
+    if action == "take_over":
+        assert world.line.accepted == []
+        assert open_messages(world) == [text]
+        assert flagged(world) == "manual"
+    else:
+        assert world.sent_to(ADDRESS) == ["Dag, met HR."]
+        assert open_messages(world) == []

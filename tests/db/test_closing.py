@@ -22,10 +22,13 @@ from tests.fakes.desk import (
     OTHER,
     WHO,
     dies,
+    flagged,
     fresh,
     lines,
     open_messages,
     raising,
+    send_own,
+    take_over,
 )
 from tests.fakes.world import World, run_all
 
@@ -75,9 +78,20 @@ def test_a_cancelled_draft_is_not_sent_and_what_joined_it_is_answered(world: Wor
     assert cancel(world, waiting) == ["cancelled"]
     assert world.rows("SELECT status, held_reason FROM messages WHERE source = 'ai'") == [("failed", "cancelled")]
     assert open_messages(world) == ["en ouderschapsverlof?"]
+    assert flagged(world) == "cancelled"
     run_all(world)
     assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
     assert "en ouderschapsverlof?" in world.model.asked[-1][-1]["content"]
+
+
+def test_who_waits_for_a_cancelled_draft_is_left_to_a_person(world: World) -> None:
+    world.line.before = raising(ConnectionRefusedError(), times=1)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.run()
+    assert cancel(world, job(world)) == ["cancelled"]
+    run_all(world)
+    assert world.line.accepted == []
+    assert flagged(world) == "cancelled"
     assert open_messages(world) == []
 
 
@@ -253,3 +267,28 @@ def test_docs_remove(world: World, run: Any) -> None:
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     run_all(world)
     assert world.model.asked == []  # there is nothing left to answer from
+
+
+@pytest.mark.parametrize("who", ["machine", "person"])
+def test_closing_what_is_held_ends_its_messages_too(world: World, who: str) -> None:
+    """Nobody could look again, send again or close them any more."""
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    if who == "person":
+        take_over(world)
+        send_own(world)
+    world.line.before = raising(TimeoutError())
+    world.settle_doubts(rounds=30)
+    assert flagged(world) == "held"
+    dead = world.value("SELECT id FROM dead_letters")
+    with world.database.connection() as connection:
+        assert replay.close(connection, [dead], who=WHO, reason="the phone shows it") == {dead: "closed"}
+    assert world.rows("SELECT status, held_reason FROM messages WHERE from_self") == [("failed", "closed")]
+    assert world.rows("SELECT what FROM message_events ORDER BY id DESC LIMIT 1") == [("closed",)]
+    assert flagged(world) is None
+
+
+def test_closing_leaves_other_reasons_to_ask_for_a_person(world: World) -> None:
+    (dead,) = dies(world, "hoeveel verlof heb ik?")
+    with world.database.connection() as connection:
+        replay.close(connection, [dead], who=WHO, reason="a colleague calls")
+    assert flagged(world) == "content_filter"

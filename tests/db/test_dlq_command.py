@@ -36,6 +36,8 @@ def world(database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DATABASE_URL", database_url)
     made = World(database)
     made.execute("TRUNCATE ai_jobs, replays, audit_log, imports CASCADE")
+    made.execute("INSERT INTO job_types (type) VALUES ('noop') ON CONFLICT DO NOTHING")
+    made.execute("UPDATE job_types SET paused = false")
     return made
 
 
@@ -62,7 +64,7 @@ def test_a_dry_run_counts_and_changes_nothing(world: World, capsys: pytest.Captu
     world.execute(ADD_DEAD, count=90)
     assert command.main(["dlq", "replay", "--rate", "0.5", "--dry-run"]) == Status.DONE
     shown = capsys.readouterr().out
-    assert shown.splitlines()[1].split() == ["noop", "timeout", "90", "0", "0"]
+    assert shown.splitlines()[1].split() == ["noop", "timeout", "90", "0", "0", "0"]
     assert "90 would be restarted in 3 min" in shown
     found = answer(capsys, "dlq", "replay", "--rate", "0.5", "--dry-run")["dry_run"]
     assert (found["total"], found["left_out"], found["seconds"]) == (90, 0, 180.0)
@@ -106,6 +108,7 @@ def test_what_is_not_there_or_not_said_is_one_sentence(world: World, capsys: pyt
         (["replays"], Status.NOTHING, "Nothing has been replayed yet."),
         (["stop", missing], Status.NOTHING, f"There is no replay {missing}: see `dlq replays`."),
         (["resume", missing], Status.NOTHING, f"There is no replay {missing}: see `dlq replays`."),
+        (["list", "--older-than", ""], Status.USAGE, "The duration is empty: give for example 90s"),
         (["list", "--older-than", "soon"], Status.USAGE, "soon is not a duration: give for example 90s, 30m, 2h, 3d"),
         (["replay", "--rate", "0", "--dry-run"], Status.USAGE, "A rate of 0 is not possible"),
     ):
@@ -119,6 +122,19 @@ def test_what_is_not_there_or_not_said_is_one_sentence(world: World, capsys: pyt
     assert "Give a reason for the replay" in capsys.readouterr().err
     assert command.main(["dlq", "replay", "--reason", "x"]) == Status.USAGE
     assert "--rate" in capsys.readouterr().err
+
+
+def test_what_is_left_out_as_its_type_is_paused_is_said(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.execute(ADD_DEAD, count=4)
+    world.execute("UPDATE job_types SET paused = true WHERE type = 'noop'")
+    assert command.main(["dlq", "replay", "--rate", "5", "--dry-run"]) == Status.DONE
+    assert "4 left out: noop is paused, or unknown" in capsys.readouterr().out
+    assert command.main(["dlq", "replay", "--rate", "5", "--reason", "why"]) == Status.NOTHING
+    assert "4 left out: noop is paused, or unknown" in capsys.readouterr().out
+    assert command.main(["dlq", "replays"]) == Status.DONE
+    assert "4 noop" in " ".join(capsys.readouterr().out.split())
+    (found,) = answer(capsys, "dlq", "replays")["replays"]
+    assert (found["left_paused"], found["paused_types"], found["total"]) == (4, ["noop"], 4)
 
 
 def test_dead_letters_are_closed_with_a_reason_and_a_dead_import_forgets_its_file(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from cli import __main__ as command
 from cli.jobs import duration
 from cli.output import Status
+from local.postgres import EmbeddedPostgres
+from shared.db.migrate import MIGRATIONS, migrate
 from shared.db.pool import Database
 from shared.errors import TransientError
 from tests.fakes.desk import ADDRESS, fresh, lines, raising, replay_all
@@ -56,6 +61,56 @@ def test_types_are_paused_resumed_and_limited(world: World, capsys: pytest.Captu
     assert [line.what for line in reversed(lines(world))] == [
         "pause_type", "resume_type", "set_type_limits", "set_type_limits",
     ]  # fmt: skip
+
+
+UNREADABLE = "\udcff\udcfe"  # what Python makes of arguments that are not UTF-8
+
+
+def test_what_is_not_there_or_cannot_be_read_is_one_sentence(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, status, said in (
+        (["jobs", "list", "--state", "foo"], Status.USAGE, "choose from pending, processing, done, failed."),
+        (["jobs", "list", "--state", UNREADABLE], Status.USAGE, "choose from pending, processing, done, failed."),
+        (["jobs", "list", "--type", UNREADABLE], Status.NOTHING, "No job matches."),
+        (["jobs", "list", "--phone", UNREADABLE], Status.NOTHING, "No job matches."),
+        (["jobs", "list", "--sid", UNREADABLE], Status.NOTHING, "No job matches."),
+        (["jobs", "list", "--error-class", UNREADABLE], Status.NOTHING, "No job matches."),
+        (["jobs", "pause", UNREADABLE], Status.USAGE, "There is no type of job \ufffd\ufffd."),
+        (["jobs", "resume", UNREADABLE], Status.USAGE, "There is no type of job \ufffd\ufffd."),
+        (["jobs", "limit", UNREADABLE, "--weight", "1"], Status.NOTHING, "see `jobs types`."),
+        (["jobs", "pause", ""], Status.USAGE, "There is no type of job ''."),
+        (["conversations", "show", UNREADABLE], Status.NOTHING, "There is no conversation with"),
+    ):
+        assert command.main(words) == status, words
+        assert capsys.readouterr().err.strip().endswith(said) or said.startswith("There is no conversation"), words
+
+
+@pytest.mark.parametrize("newest", [0, 4])
+def test_a_database_of_another_version_is_one_sentence(
+    postgres: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    newest: int,
+) -> None:  # fmt: skip
+    url = postgres.create(f"jobs_command_{newest}")
+    monkeypatch.setenv("DATABASE_URL", url)
+    for path in sorted(MIGRATIONS.glob("*.sql"))[:newest]:
+        shutil.copy(path, tmp_path)
+    if newest:
+        with psycopg.connect(url, autocommit=True) as connection:
+            migrate(connection, tmp_path)
+    for words in (["stats"], ["jobs", "types"], ["jobs", "pause", "autoreply"], ["jobs", "list"], ["dlq", "list"],
+                  ["dlq", "replays"]):  # fmt: skip
+        assert command.main(words) == Status.FAILED, words
+        assert capsys.readouterr().err == "The database is not at this version: run ./antwoord migrate.\n", words
+    assert command.main(["migrate"]) == Status.DONE
+    assert command.main(["jobs", "types"]) == Status.DONE
+
+
+def test_a_statement_that_is_wrong_itself_keeps_its_traceback(world: World) -> None:
+    world.execute("ALTER TABLE job_types RENAME TO elsewhere")
+    try:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            command.main(["jobs", "types"])
+    finally:
+        world.execute("ALTER TABLE elsewhere RENAME TO job_types")
 
 
 def test_a_job_says_when_it_runs_and_which_try_that_is(world: World, capsys: pytest.CaptureFixture[str]) -> None:

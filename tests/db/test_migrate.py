@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import psycopg
 import pytest
 
 from local.postgres import EmbeddedPostgres
-from shared.db.migrate import available, migrate, version
+from shared.db.migrate import MIGRATIONS, available, migrate, version
 from shared.errors import UserError
+from tests.fakes.eventually import eventually
+
+WAITING = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'ai_jobs'::regclass"
 
 
 def fresh(postgres: EmbeddedPostgres, name: str) -> psycopg.Connection:
@@ -96,3 +100,47 @@ def test_an_ordinary_role_migrates_once_pgvector_is_there(postgres: EmbeddedPost
         assert migrate(connection)
     with psycopg.connect(postgres.url("migrate_owner"), autocommit=True, user="owner_only") as connection:
         assert connection.execute("SHOW statement_timeout").fetchone() == ("3s",)
+
+
+def test_beside_live_traffic_a_migration_gives_way_and_tries_again(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
+    """A job holds its row, and comes to its type's row when the migration has begun to wait: neither fails."""
+    for path in sorted(MIGRATIONS.glob("000[1-4]_*.sql")):
+        shutil.copy(path, tmp_path)
+    url = postgres.create("migrate_live")
+    applied: list[str] = []
+
+    def newest() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            applied.extend(migrate(connection))
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        migrate(connection, tmp_path)
+        connection.execute('INSERT INTO ai_jobs (payload) VALUES (\'{"type": "autoreply"}\')')
+        thread = threading.Thread(target=newest)
+        with psycopg.connect(url) as job:
+            job.execute("SELECT FROM ai_jobs FOR NO KEY UPDATE")
+            thread.start()
+            eventually(lambda: connection.execute(WAITING).fetchall())
+            job.execute("UPDATE job_types SET failures_in_row = 0")
+            job.execute("INSERT INTO job_attempts (job_id, run, claim, started, ended, outcome)"
+                        " SELECT id, run, 1, now(), now(), 'done' FROM ai_jobs")  # fmt: skip
+            eventually(lambda: not connection.execute(WAITING).fetchall())  # it has given way
+            job.commit()
+        thread.join()
+    assert applied == [migration.name for migration in available()][4:]
+
+
+def test_a_migration_whose_tables_stay_in_use_says_so_and_changes_nothing(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    (tmp_path / "0001_one.sql").write_text("CREATE TABLE one ()")
+    url = postgres.create("migrate_in_use")
+    with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url) as holder:
+        migrate(connection, tmp_path)
+        holder.execute("SELECT FROM one")
+        (tmp_path / "0002_two.sql").write_text("CREATE TABLE two (); ALTER TABLE one ADD COLUMN three int")
+        with pytest.raises(UserError, match=r"0002_two is not applied: its tables were in use at each of 2 tries"):
+            migrate(connection, tmp_path, tries=2)
+        assert version(connection) == 1
+        holder.rollback()
+        assert migrate(connection, tmp_path) == ["0002_two"]

@@ -265,3 +265,100 @@ def test_own_answers_are_the_history_of_the_next_question(world: World) -> None:
     assert "mag ik morgen vrij?" in history
     assert "Ja hoor, geniet ervan." in history
     assert world.sent_to(ADDRESS)[-1].startswith(NOTICE)  # a person's answer does not say that a machine answers
+
+
+def test_what_was_held_outside_the_24_hours_is_put_aside_when_a_person_answers(world: World) -> None:
+    waiting_draft(world)
+    world.execute("UPDATE conversations SET last_inbound_at = now() - interval '25 hours'")
+    run_all(world)
+    assert world.rows("SELECT status FROM messages WHERE source = 'ai'") == [("held",)]
+    take_over(world)
+    world.says(ADDRESS, "hallo?")
+    send_own(world)
+    assert world.rows("SELECT status, held_reason FROM messages WHERE source = 'ai'") == [("failed", "taken_over")]
+    assert world.rows("SELECT id FROM dead_letters") == []
+
+
+def waiting_line(world: World, text: str = "???") -> None:
+    """A small line of the machine that waits for its second try."""
+    world.line.before = raising(ConnectionRefusedError(), times=1)
+    world.says(ADDRESS, text)
+    world.run()
+    assert world.rows("SELECT status FROM messages WHERE source = 'system'") == [("draft",)]
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+@pytest.mark.parametrize("text", ["???", "start"])
+def test_an_own_answer_takes_the_place_of_a_line_that_waits(world: World, text: str, taken_over: bool) -> None:
+    waiting_line(world, text)
+    if taken_over:
+        take_over(world)
+        assert open_messages(world) == [text]
+        assert flagged(world) == "manual"
+    message = send_own(world)
+    assert world.rows("SELECT status, held_reason FROM messages WHERE source = 'system'") == [("failed", "taken_over")]
+    assert world.value("SELECT answered_by FROM messages WHERE NOT from_self") == message
+    run_all(world)
+    assert world.sent_to(ADDRESS) == ["Dag, met HR."]
+    assert world.rows("SELECT closed_reason FROM ai_jobs WHERE status = 'failed'") == [("taken_over",)]
+
+
+def test_a_line_to_what_was_not_seen_still_goes_out(world: World) -> None:
+    world.says(ADDRESS, "mag ik morgen vrij?")
+    run_all(world)
+    seen = newest(world)
+    waiting_line(world)
+    send_own(world, seen_seq=seen)
+    run_all(world)
+    assert world.rows("SELECT status FROM messages WHERE source = 'system'") == [("sent",)]
+
+
+def test_a_line_whose_worker_is_at_it_is_found_out_by_the_intent(world: World) -> None:
+    waiting_line(world)
+    world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+    world.rows("SELECT claim_ai_jobs(1)")  # a worker has it, and dies later
+    send_own(world)
+    world.execute("UPDATE ai_jobs SET lease_until = now() - interval '1 second' WHERE status = 'processing'")
+    with world.database.connection() as connection:
+        assert store.rescue(connection) == 1
+    run_all(world)
+    assert world.sent_to(ADDRESS) == ["Dag, met HR."]
+    assert world.rows("SELECT status, held_reason FROM messages WHERE source = 'system'") == [("failed", "taken_over")]
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_an_apology_that_waits_is_not_made_after_a_person_s_answer(world: World, taken_over: bool) -> None:
+    world.model.says = raising(PermanentError("content_filter", "refused"))
+    world.line.before = raising(ConnectionRefusedError(), times=1)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.run()
+    assert world.rows("SELECT purpose, status FROM messages WHERE from_self") == [("apology", "draft")]
+    if taken_over:
+        take_over(world)
+    send_own(world)
+    run_all(world)
+    assert world.sent_to(ADDRESS) == ["Dag, met HR."]
+
+
+def test_an_apology_for_what_was_not_seen_is_still_made(world: World) -> None:
+    world.says(ADDRESS, "mag ik morgen vrij?")
+    run_all(world)
+    seen = newest(world)
+    world.model.says = raising(PermanentError("content_filter", "refused"))
+    world.line.before = raising(ConnectionRefusedError(), times=1)
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.run()
+    send_own(world, seen_seq=seen)
+    run_all(world)
+    assert world.rows("SELECT status FROM messages WHERE purpose = 'apology'") == [("sent",)]
+
+
+def test_confirming_consent_is_not_taken_back(world: World) -> None:
+    world.says(ADDRESS, "stop")
+    world.run()
+    world.says(ADDRESS, "start")
+    take_over(world)
+    send_own(world)
+    run_all(world)
+    assert world.rows("SELECT DISTINCT status FROM messages WHERE purpose = 'consent'") == [("sent",)]
+    assert "Dag, met HR." in world.sent_to(ADDRESS)

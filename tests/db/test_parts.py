@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from shared.clients.twilio import Listed
+from shared.conversation import settle
 from shared.conversation.text import MESSAGE_UNITS, utf16_units
 from shared.db.pool import Database
 from shared.queue import replay
@@ -253,3 +255,33 @@ def test_a_reply_of_several_parts_counts_as_one_answer_of_the_day(database: Data
         world.says(ADDRESS, f"vraag nummer {n} over verlof?")
         run_all(world)
     assert len(world.model.asked) == 2
+
+
+@pytest.mark.parametrize("own_answer", [False, True], ids=["", "own-answer"])
+@pytest.mark.parametrize("action", [settle.look_again, settle.send_again, settle.close_without_sending])
+@pytest.mark.parametrize("accepted", [True, False], ids=["accepted", "not-accepted"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_whatever_is_done_about_a_held_part_the_parts_go_out_in_their_order(
+    world: World, number: int, accepted: bool, action: Callable[..., None], own_answer: bool
+) -> None:
+    """Each at most once and none before the one it follows; all of them, if the held one goes out and nobody else answers."""
+    at_part(world, number, ConnectionResetError(), after=accepted)
+    world.says(ADDRESS, QUESTION)
+    world.run()
+    world.line.foreign.append((ADDRESS, Listed(f"SM{uuid4().hex}", "Uw pakket.", datetime.now(UTC), "sent")))
+    world.settle_doubts()
+    world.line.foreign.clear()
+    said = [body for (body,) in world.rows("SELECT body FROM messages WHERE source = 'ai' ORDER BY part")]
+    held = world.value("SELECT id FROM messages WHERE source = 'ai' AND part = %(number)s", number=number)
+    with world.database.connection() as connection:
+        action(connection, held, who="anna")
+    if own_answer:
+        send_own(world)
+    world.settle_doubts(rounds=30)  # of a first message that nobody has, Twilio's list alone proves nothing
+    sent = [body for body in world.sent_to(ADDRESS) if body != "Dag, met HR."]
+    assert sent == said[: len(sent)]
+    if own_answer or action is settle.close_without_sending:
+        assert len(sent) <= number
+    elif accepted or (action is settle.send_again and number > 1):
+        assert len(sent) == 4
+    assert world.value("SELECT count(*) FROM messages WHERE status IN ('draft', 'sending')") == 0

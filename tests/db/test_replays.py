@@ -44,6 +44,8 @@ DUE = """
 def world(database: Database) -> World:
     made = fresh(database)
     made.execute("DELETE FROM replays")
+    made.execute("INSERT INTO job_types (type) VALUES ('noop') ON CONFLICT DO NOTHING")
+    made.execute("UPDATE job_types SET paused = false")
     return made
 
 
@@ -97,6 +99,7 @@ def test_every_filter_narrows_and_says_what_it_would_take(world: World) -> None:
     add_dead(world, 3, error_class="timeout", error="the Model took too long: 100% _busy_", age=7200)
     add_dead(world, 2, job_type="other", error_class="poison", error="its worker stopped", age=60)
     (talk,) = dies(world, "vraag een?")
+    world.execute("INSERT INTO job_types (type) VALUES ('other') ON CONFLICT DO NOTHING")
     for filters, total in (
         ({}, 6),
         ({"job_type": "other"}, 2),
@@ -275,6 +278,47 @@ def test_what_is_being_sent_or_was_sent_beside_an_active_job_is_left_out(world: 
     found = replay_all(world)
     assert (found.restarted, found.joined) == (0, 0)
     assert found.left_out == found.total > 1
+
+
+def test_what_nobody_would_run_is_left_out_with_its_reason_and_holds_nobody_back(world: World) -> None:
+    add_dead(world, 60, job_type="embed_record")
+    add_dead(world, 2, job_type="of another version")
+    add_dead(world, 5)
+    world.execute("UPDATE job_types SET paused = true WHERE type = 'embed_record'")
+    asked = dry_run(world)
+    assert (asked.total, asked.left_out, asked.left_paused, asked.restarted) == (67, 0, 62, 5)
+    assert asked.paused_types == ["embed_record", "of another version"]
+    found = to_the_end(world, plan(world, rate=4.0))
+    assert (found.restarted, found.left_out, found.left_paused, found.skipped, found.handled) == (5, 0, 62, 0, 67)
+    assert found.paused_types == asked.paused_types
+    world.execute("UPDATE job_types SET paused = false")
+    assert to_the_end(world, plan(world)).restarted == 60, "they are still there to be replayed"
+
+
+def test_restarted_jobs_of_a_type_that_is_paused_meanwhile_do_not_hold_back_the_others(world: World) -> None:
+    add_dead(world, 40, job_type="embed_record")
+    add_dead(world, 5)
+    found = advance(world, plan(world, rate=4.0))
+    assert 0 < found.restarted < 40
+    world.execute("UPDATE job_types SET paused = true WHERE type = 'embed_record'")
+    world.force("UPDATE ai_jobs SET next_run_at = now() - interval '1 second' WHERE status = 'pending'")
+    world.execute("UPDATE replays SET next_due_at = now()")
+    ended = advance(world, found)
+    assert (ended.state, ended.restarted, ended.left_paused) == ("done", found.restarted + 5, 40 - found.restarted)
+    assert (ended.handled, ended.total) == (45, 45)
+
+
+@pytest.mark.parametrize("payload", ['{"type": "send_message"}', '{"type": "send_message", "message_id": "x"}'])
+def test_a_payload_that_cannot_be_read_stops_nothing(world: World, payload: str) -> None:
+    world.execute("INSERT INTO ai_jobs (payload, status) VALUES (%(payload)s::jsonb, 'failed')", payload=payload)
+    add_dead(world, 1)
+    assert dry_run(world).restarted == 2
+    assert to_the_end(world, plan(world)).restarted == 2
+    job = world.value("SELECT id FROM ai_jobs WHERE type = 'send_message'")
+    with world.database.connection() as connection:
+        world.force("UPDATE ai_jobs SET status = 'failed' WHERE id = %(id)s", id=job)
+        assert replay.restart(connection, [job], who=WHO) == {job: "restarted"}
+        assert replay.cancel(connection, [job], who=WHO) == {job: "cancelled"}
 
 
 def test_what_is_closed_does_not_match(world: World) -> None:

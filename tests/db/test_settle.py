@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from shared.clients.twilio import Listed
-from shared.conversation import settle
+from shared.conversation import actions, settle
 from shared.db.pool import Conn, Database
 from shared.errors import UserError
 from tests.fakes.desk import WHO, audited, conversation, flagged, fresh, refused
@@ -42,7 +42,7 @@ def held(world: World, *, accepted: bool) -> UUID:
     world.line.foreign.append((ADDRESS, Listed(f"SM{uuid4().hex}", "Uw pakket.", datetime.now(UTC), "sent")))
     world.settle_doubts()
     world.line.foreign.clear()
-    message: UUID = world.value("SELECT id FROM messages WHERE status = 'held'")
+    message: UUID = world.value("SELECT id FROM messages WHERE status = 'held' ORDER BY part LIMIT 1")
     assert flagged_for(world) == "held"
     return message
 
@@ -187,6 +187,97 @@ def test_while_another_answer_is_made_it_says_so_and_changes_nothing(world: Worl
     act(world, settle.send_again, message)
     world.settle_doubts()
     assert state(world, message)[0] == "sent"
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["found", "absent"])
+def test_taking_over_while_it_is_looked_up_waits_for_what_the_look_finds(world: World, arrives: bool) -> None:
+    world.model.says = lambda _: "Dit is een zin over verlof en wat daarbij hoort [1]. " * 40
+    message = held(world, accepted=arrives)
+    assert parts(world) == [("held", False), ("held", True)]
+    act(world, settle.look_again, message)
+    took_over(world)
+    world.settle_doubts()
+    if arrives:
+        assert parts(world) == [("sent", False), ("failed", False)]
+        assert dead(world) == []
+        assert flagged_for(world) == "manual"  # the rest is for that person to say
+    else:
+        assert parts(world) == [("held", False), ("held", True)]
+        assert dead(world) == [("held",)]
+        act(world, settle.close_without_sending, message)
+        assert parts(world) == [("failed", False), ("failed", False)]
+    assert len(world.sent_to(ADDRESS)) == int(arrives)
+
+
+def parts(world: World) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT m.status, coalesce(m.held_reason = 'earlier_part', false) FROM messages m"
+        " JOIN conversations c ON c.id = m.conversation_id WHERE c.address = %(address)s AND m.source = 'ai' ORDER BY part",
+        address=ADDRESS,
+    )
+
+
+def took_over(world: World) -> None:
+    with world.database.connection() as connection:
+        actions.take_over(connection, conversation_of(world), who=WHO)
+
+
+def answered_by_hand(world: World) -> None:
+    seen = world.value("SELECT max(seq) FROM messages WHERE NOT from_self")
+    with world.database.connection() as connection:
+        actions.send_own(connection, conversation_of(world), "Dag, met HR.", who=WHO, seen_seq=seen)
+
+
+def undelivered(world: World) -> UUID:
+    """An answer that Twilio has taken and could not deliver."""
+    world.says(ADDRESS, QUESTION)
+    world.run()
+    callback(world, world.line.accepted[-1], "undelivered", ErrorCode="63003")
+    message: UUID = world.value("SELECT id FROM messages WHERE status = 'failed'")
+    return message
+
+
+def unsent(world: World) -> UUID:
+    """An answer that Twilio has refused."""
+    world.line.before = raising(Refused("invalid To"))
+    world.says(ADDRESS, QUESTION)
+    run_all(world)
+    message: UUID = world.value("SELECT id FROM messages WHERE held_reason = 'refused'")
+    return message
+
+
+def is_in_doubt(world: World) -> UUID:
+    return held(world, accepted=False)
+
+
+@pytest.mark.parametrize("kind", [undelivered, is_in_doubt, unsent])
+def test_what_would_not_be_sent_where_a_person_answers_is_not_promised(
+    world: World, kind: Callable[[World], UUID]
+) -> None:
+    message = kind(world)
+    took_over(world)
+    before = world.value("SELECT count(*) FROM messages")
+    assert refused(lambda: act(world, settle.send_again, message)) == "taken_over"
+    assert world.value("SELECT count(*) FROM messages") == before
+    assert world.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending'") == 0
+
+
+@pytest.mark.parametrize("kind", [undelivered, is_in_doubt])
+def test_nothing_is_sent_again_to_who_has_opted_out(world: World, kind: Callable[[World], UUID]) -> None:
+    message = kind(world)
+    world.says(ADDRESS, "STOP")
+    run_all(world)
+    assert refused(lambda: act(world, settle.send_again, message)) == "opted_out"
+
+
+def test_nothing_is_sent_again_that_others_have_answered(world: World) -> None:
+    message = undelivered(world)
+    answered_by_hand(world)
+    world.execute(
+        "UPDATE messages SET answered_by = (SELECT id FROM messages WHERE source = 'admin') WHERE answered_by IS NOT NULL"
+    )
+    run_all(world)
+    assert refused(lambda: act(world, settle.send_again, message)) == "answered_meanwhile"
 
 
 @pytest.mark.parametrize("run", range(4))

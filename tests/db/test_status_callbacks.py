@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
 
-from shared.conversation import status
+from shared.conversation import status, webhook
 from shared.conversation.undelivered import WAITS
 from shared.db.pool import Database
+from shared.signature import parse_form, sign_twilio
 from tests.fakes.desk import ANSWER, flagged, fresh, take_over
 from tests.fakes.replies import ADDRESS, NOTICE, QUESTION, callback, job_row, raising, reply_row
 from tests.fakes.world import World, run_all
@@ -212,3 +214,23 @@ def test_the_story_of_a_message_can_be_read(world: World) -> None:
     callback(world, message, "delivered")
     rows = world.rows("SELECT what, attempt, detail FROM message_events ORDER BY id")
     assert rows == [("intent", 1, None), ("accepted", 1, message["sid"]), ("callback", 1, "delivered")]
+
+
+@pytest.mark.parametrize("form", [
+    {"MessageSid": "SM1\0", "MessageStatus": "sent"},
+    {"MessageSid": "SM1\ud800", "MessageStatus": "sent"},
+    {"MessageSid": "SM1", "MessageStatus": "sent\0"},
+    {"MessageSid": "SM1", "MessageStatus": "failed", "ErrorCode": "\0"},
+    {"MessageStatus": "delivered"},
+    {},
+], ids=["sid-nul", "sid-surrogate", "status", "code", "no-sid", "empty"])  # fmt: skip
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_signed_form_that_postgres_cannot_hold_is_taken(world: World, form: dict[str, str], is_known: bool) -> None:
+    answered(world)
+    message = world.value("SELECT id FROM messages WHERE source = 'ai'") if is_known else UUID(int=0)
+    fields = {name.encode(): value.encode("utf-8", "surrogatepass") for name, value in form.items()}
+    body = urlencode(fields).encode()
+    url = f"{world.settings.public_base_url}/api/twilio/status?message={message}"
+    signed = sign_twilio(url, parse_form(body), world.settings.twilio_auth_token)
+    request = webhook.Request(url, {"content-type": webhook.FORM, "x-twilio-signature": signed}, body)
+    assert webhook.receive_status(request, world.settings, world.database).status == 204

@@ -84,6 +84,28 @@ def test_a_webhook_that_comes_after_the_list_changes_nothing(world: World) -> No
     assert len(world.line.accepted) == 1
 
 
+@pytest.mark.parametrize(("said", "word"), [("STOP", "START"), ("START", "STOP")])
+def test_a_missed_word_does_not_undo_what_they_said_last(world: World, said: str, word: str) -> None:
+    """The last word changed nothing when it came, since the one before it was never received."""
+    for minutes in (60, 20):
+        world.says(ADDRESS, said)
+        run_all(world)
+        world.execute(
+            "UPDATE messages SET created_at = now() - make_interval(mins => %(minutes)s)"
+            " WHERE created_at > now() - interval '5 minutes'",
+            minutes=minutes,
+        )
+        world.execute(
+            "UPDATE conversations SET consent_changed_at = now() - interval '60 minutes' WHERE opted_out_at IS NOT NULL"
+        )
+    before = len(world.line.accepted)
+    missed(world, word, minutes=30)
+    assert sweep(world) == 1
+    run_all(world)
+    assert world.value("SELECT opted_out_at IS NOT NULL FROM conversations") is (said == "STOP")
+    assert len(world.line.accepted) == before
+
+
 def test_what_may_still_be_on_its_way_is_waited_for(world: World) -> None:
     missed(world, "hoeveel verlof heb ik?", minutes=1)
     assert sweep(world) == 0

@@ -57,6 +57,21 @@ def lines(page: str) -> list[str]:
     return [" ".join(words_of(row).split()[3:]) for row in rows]  # after day, month and time
 
 
+def test_the_steps_of_a_replay_show_only_when_asked_for_or_with_their_jobs(world: World, english: Visitor) -> None:
+    replay_id, job = uuid4(), uuid4()
+    record(world, "start_replay", "replay", replay_id)
+    for _ in range(60):
+        record(world, "replay_jobs", "replay", replay_id, jobs=[str(job)])
+    record(world, "finish_replay", "replay", replay_id)
+    for about in ("", f"?target={replay_id}", f"?who={HR}"):
+        page = english.get(f"/audit{about}").text
+        assert len(lines(page)) == 2, about
+        assert "Each step of replays too" in page
+    assert len(lines(english.get("/audit?steps=1").text)) == 50
+    assert "Without the steps of replays" in english.get("/audit?steps=1").text
+    assert len(lines(english.get(f"/audit?target={job}").text)) == 50
+
+
 def test_the_log_says_what_was_done_the_newest_first(world: World, hr: Visitor, english: Visitor) -> None:
     assert "Er is nog niets gedaan dat hier hoort te staan." in words_of(hr.get("/audit").text)
     world.says("+31612345678", "hallo", ProfileName="Jan <b>")

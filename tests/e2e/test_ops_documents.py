@@ -222,7 +222,7 @@ def test_a_failed_document_says_why_and_is_tried_again(world: Documents, hr: Vis
         hr.get("/documents").text
     )
     page = english.get(f"/documents/{document}").text
-    assert "Reason the model refused the request Message PermanentError: HTTP 400: <b>no</b>" in words_of(page)
+    assert "Reason the model refused the request Message HTTP 400: <b>no</b>" in words_of(page)
     assert "<b>no</b>" not in page
 
     answer = hr.post(f"/documents/{document}/embed")

@@ -306,7 +306,25 @@ def test_the_filtered_ones_are_run_again_less_those_that_may_have_arrived(world:
         assert hr.post("/jobs/restart", **{"reason": "x"} | wrong).status_code == 409, wrong
 
 
+def test_a_replay_says_what_it_leaves_out_as_its_kind_is_paused(world: World, hr: Visitor) -> None:
+    world.execute(
+        "INSERT INTO ai_jobs (payload, status, error_class) SELECT '{\"type\": \"embed_record\"}', 'failed', 'timeout'"
+        " FROM generate_series(1, 3)"
+    )
+    world.execute("UPDATE job_types SET paused = true WHERE type = 'embed_record'")
+    kind = "3 taken blijven buiten beschouwing: de soort is gepauzeerd of onbekend ("
+    assert kind in words_of(hr.get("/jobs/restart?state=failed").text)
+    began = hr.post("/jobs/restart", state="failed", rate="100", reason="proef")
+    carry_on(world)
+    page = words_of(hr.follow(began).text)
+    assert "3 van 3" in page
+    assert kind in page
+    world.execute("UPDATE job_types SET paused = false")
+    world.execute("DELETE FROM ai_jobs")
+
+
 def test_a_replay_is_stopped_and_goes_on(world: World, hr: Visitor) -> None:
+    world.execute("INSERT INTO job_types (type) VALUES ('noop') ON CONFLICT DO NOTHING")
     world.execute(
         "INSERT INTO ai_jobs (payload, status, error_class) SELECT '{\"type\": \"noop\"}', 'failed', 'timeout'"
         " FROM generate_series(1, 40)"

@@ -22,7 +22,8 @@ LEASE_SECONDS = 5.0
 
 AFRESH: Sequence[Any] = (
     "TRUNCATE message_events, ai_jobs, job_attempts, conversations, messages, suggestions CASCADE",
-    "UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL, paused = false, max_running = NULL",
+    "UPDATE job_types SET failures_in_row = 0, resting_until = NULL, resting_reason = NULL",
+    "UPDATE job_types SET paused = false, max_running = NULL, age_from = NULL",
 )
 
 

@@ -292,6 +292,14 @@ def test_words_are_short_and_on_one_line() -> None:
     assert shorten(RuntimeError("lone \ud800")).encode()
 
 
+def test_our_own_sentences_need_no_class_before_them() -> None:
+    assert (
+        shorten(HeldError("held", "it may have been sent:\n nobody can tell"))
+        == "it may have been sent: nobody can tell"
+    )
+    assert shorten(TransientError("broken_answer", "")) == "TransientError"
+
+
 def test_twilios_code_is_in_the_words() -> None:
     assert shorten(twilio_error(400)) == "TwilioRestException: HTTP 400 (Twilio 20001): Unable to create record"
 

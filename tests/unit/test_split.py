@@ -1,4 +1,4 @@
-"""Splitting a long answer: the parts fit, rejoin exactly, and are cut where it hurts least."""
+"""Splitting a long answer: the parts fit, rejoin, and are cut where it hurts least."""
 
 from __future__ import annotations
 
@@ -30,12 +30,34 @@ limits = st.integers(min_value=40, max_value=120)
 @given(texts, limits)
 @example(" " * 300, 40)
 @example("a" + "\u0301" * 300, 40)
-def test_the_parts_fit_and_rejoin_exactly(text: str, units: int) -> None:
+@example("a" * 40 + "\n\n" + "https://x.nl/" + "q" * 26, 40)
+@example("a" + " " * 130 + "b", 40)
+@example("a" * 40 + " ", 40)
+def test_the_parts_fit_and_rejoin_but_for_white_space_that_fits_nowhere(text: str, units: int) -> None:
     parts = split(text, units)
-    assert "".join(parts) == text
     assert all(utf16_units(part) <= units for part in parts)
-    assert all(parts) or parts == [""]
-    assert (len(parts) == 1) == (utf16_units(text) <= units)
+    assert all(part.strip() for part in parts) or not text.strip()
+    if utf16_units(text) <= units:
+        assert parts == [text]
+    if not text.strip():
+        return
+    at, before = 0, ""
+    for part in [*parts, ""]:
+        after = text.find(part, at) if part else len(text)
+        lost = text[at:after]
+        assert not lost.strip()
+        if lost and before:
+            assert utf16_units(before + lost) > units
+        if lost and part:
+            assert utf16_units(lost + part) > units
+        at, before = after + len(part), part
+    assert at == len(text)
+
+
+def test_white_space_is_no_message() -> None:
+    address = "https://example.org/" + "q" * 1579
+    assert split("a" * 1600 + "\n\n" + address) == ["a" * 1600, address]
+    assert [part.strip() for part in split("a" + " " * 5000 + "b")] == ["a", "b"]
 
 
 def cuts(parts: list[str]) -> list[int]:

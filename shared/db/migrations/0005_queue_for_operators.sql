@@ -1,9 +1,14 @@
 -- The queue for those who run it: limits and pauses by type, replays at a rate, work that comes round, and what must never happen.
 
+-- All at once, in the order in which a job takes them: what is taken bit by bit meets the traffic half way. `migrate` gives way and
+-- tries again when it has to wait for long.
+LOCK TABLE ai_jobs, suggestions, imports, job_attempts, job_types IN ACCESS EXCLUSIVE MODE;
+
 -- Operators set these; a limit counts over all instances.
 ALTER TABLE job_types
     ADD COLUMN max_running int CHECK (max_running > 0),
-    ADD COLUMN paused boolean NOT NULL DEFAULT false;
+    ADD COLUMN paused boolean NOT NULL DEFAULT false,
+    ADD COLUMN age_from timestamptz;  -- it was resumed: no job of it is older than that
 
 -- A replay is a plan that any process can carry on: whoever locks its row restarts the next few and moves the cursor in the
 -- same transaction, so that a killed one neither skips nor doubles.
@@ -20,6 +25,8 @@ CREATE TABLE replays (
     restarted int NOT NULL DEFAULT 0,
     joined int NOT NULL DEFAULT 0,
     left_out int NOT NULL DEFAULT 0,  -- may have arrived: for a person to look at
+    left_paused int NOT NULL DEFAULT 0,  -- their type was paused or unknown: still dead letters, for a later replay
+    paused_types text[] NOT NULL DEFAULT '{}',  -- which types those were
     skipped int NOT NULL DEFAULT 0,  -- restarted or closed by somebody else meanwhile
     stopped_by text,
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -36,6 +43,11 @@ CREATE INDEX ai_jobs_replayed ON ai_jobs (replay_id, next_run_at) WHERE status =
 CREATE INDEX ai_jobs_dead_in_order ON ai_jobs (seq) WHERE status = 'failed' AND closed_at IS NULL;
 
 CREATE OR REPLACE VIEW dead_letters AS SELECT * FROM ai_jobs WHERE status = 'failed' AND closed_at IS NULL;
+
+-- An id out of a payload; null when it is none, for one broken payload must not stop what looks at thousands.
+CREATE FUNCTION uuid_or_null(given text) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN given ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN given::uuid END
+$$;
 
 -- The dead letters that match every key of a filter (type, class, error, phone, since, until, older_than in seconds) and were
 -- dead at a moment. One plain SELECT, so that the planner takes it apart: what the caller orders and limits is limited here.
@@ -111,7 +123,7 @@ CREATE TRIGGER replays_transition BEFORE UPDATE ON replays FOR EACH ROW
         OR new.cursor_seq < old.cursor_seq
         OR old.state <> 'running' AND new.cursor_seq <> old.cursor_seq
         OR new.restarted < old.restarted OR new.joined < old.joined
-        OR new.left_out < old.left_out OR new.skipped < old.skipped)
+        OR new.left_out < old.left_out OR new.left_paused < old.left_paused OR new.skipped < old.skipped)
     EXECUTE FUNCTION refuse_change('replay', 'its place and its counts only go forward, and only while it runs');
 
 -- An import that is done stays so, and no line of its file is read twice.
@@ -179,7 +191,8 @@ BEGIN
     IF some_are_suspect AND pg_try_advisory_xact_lock(hashtextextended('antwoord: one suspect at a time', 0)) THEN
         takes_suspect := NOT EXISTS (
             SELECT FROM ai_jobs j
-            WHERE j.status = 'processing' AND j.has_crashed AND j.attempts >= j.max_attempts);
+            WHERE j.status = 'processing' AND j.has_crashed AND j.attempts >= j.max_attempts
+                AND j.lease_until > now());  -- one whose worker is gone keeps nobody waiting
     END IF;
 
     RETURN QUERY WITH waiting AS MATERIALIZED (

@@ -1,5 +1,7 @@
 -- One reply, exactly once: the evidence for what was sent, parts, templates, and what must never happen to a message.
 
+LOCK TABLE messages, suggestions IN ACCESS EXCLUSIVE MODE;  -- as in 0005
+
 ALTER TABLE messages
     ADD COLUMN lookups_empty int NOT NULL DEFAULT 0,  -- in a row, since the present attempt
     ADD COLUMN last_lookup_at timestamptz,
@@ -90,7 +92,7 @@ CREATE FUNCTION cancel_unsent(p_conversation uuid, p_except uuid) RETURNS void L
             SELECT FROM messages m
             WHERE m.conversation_id = p_conversation AND m.from_self AND m.provider_sid IS NULL
                 AND m.status IN ('sending', 'held') AND m.send_started_at IS NOT NULL
-                AND (m.reply_id = j.id OR j.type = 'send_message' AND m.id = (j.payload ->> 'message_id')::uuid));
+                AND (m.reply_id = j.id OR j.type = 'send_message' AND m.id = uuid_or_null(j.payload ->> 'message_id')));
     UPDATE messages SET status = 'failed', held_reason = 'opted_out'
     WHERE conversation_id = p_conversation AND from_self AND id IS DISTINCT FROM p_except
         AND (status = 'draft' OR status = 'held' AND send_started_at IS NULL AND provider_sid IS NULL);
