@@ -285,7 +285,8 @@ def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
     console: ConsolePage, people: Employees, up: UpProcess
 ) -> None:
     page, kind = console.page, f"none-{console.t.language}"
-    up.database.execute(ADD_DEAD, kind=kind, count=90)  # of a type that nothing runs: they only become due
+    up.database.execute("INSERT INTO job_types (type) VALUES (%(kind)s)", kind=kind)
+    up.database.execute(ADD_DEAD, kind=kind, count=90)  # of a type that no worker knows: they only become due
     console.open(f"/jobs/restart?state=failed&type={kind}")
     page.locator("#rate").select_option("5")
     console.field("restart.why").fill(OWN_WORDS[console.screen])
@@ -301,6 +302,7 @@ def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
     console.logged("start_replay", "stop_replay", about=OWN_WORDS[console.screen])
     up.database.execute("UPDATE ai_jobs SET status = 'failed', closed_at = now(), closed_by = 'test', closed_reason = 'test'"
                         " WHERE type = %(kind)s AND closed_at IS NULL", kind=kind)  # fmt: skip
+    up.database.execute("DELETE FROM job_types WHERE type = %(kind)s", kind=kind)
 
 
 def test_a_message_that_is_stuck_is_looked_up_sent_after_all_or_closed(
