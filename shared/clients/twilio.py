@@ -10,7 +10,8 @@ import email.utils
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -187,50 +188,34 @@ class TwilioLine:
             {} if to is None else {"to": _address(to)}
         )
         found: list[Listed] = []
-        with deadline(self._find_seconds):
-            try:
-                page = twilio.messages.page(**filters, page_size=PAGE_SIZE)
-                date = _date(http.headers)
-                for number in range(1, PAGES_AT_MOST + 1):
-                    found += [_listed(message) for message in page]
-                    reaches = not page.next_page_url or any(message.created < since for message in found)
-                    if reaches or number == PAGES_AT_MOST:
-                        break
-                    page = page.next_page()
-            except JobError:
-                raise
-            except Exception as error:
-                told = _unlisted(error, http)
-                if told is error:
-                    raise
-                raise told from error
+        with deadline(self._find_seconds), _told_of_lists(http):
+            page = twilio.messages.page(**filters, page_size=PAGE_SIZE)
+            date = _date(http.headers)
+            for number in range(1, PAGES_AT_MOST + 1):
+                found += [_listed(message) for message in page]
+                reaches = not page.next_page_url or any(message.created < since for message in found)
+                if reaches or number == PAGES_AT_MOST:
+                    break
+                page = page.next_page()
         return Listing(tuple(found), date, reaches)
 
     def inbound(self, *, since: datetime) -> Inbox:
         """See `Line.inbound`."""
         twilio, http = self._open()
         found: list[Received] = []
-        with deadline(self._inbox_seconds):
-            try:
-                page = twilio.messages.page(
-                    to=_address(self._settings.twilio_whatsapp_from),
-                    date_sent_after=since.astimezone(UTC).date(),  # whole days alone are documented
-                    page_size=INBOX_PAGE_SIZE,
-                )
-                for number in range(1, INBOX_PAGES_AT_MOST + 1):
-                    shown = [message for message in map(_received, page) if message is not None]
-                    found += [message for message in shown if message.created >= since]
-                    reaches = not page.next_page_url or any(message.created < since for message in shown)
-                    if reaches or number == INBOX_PAGES_AT_MOST:
-                        break
-                    page = page.next_page()
-            except JobError:
-                raise
-            except Exception as error:
-                told = _unlisted(error, http)
-                if told is error:
-                    raise
-                raise told from error
+        with deadline(self._inbox_seconds), _told_of_lists(http):
+            page = twilio.messages.page(
+                to=_address(self._settings.twilio_whatsapp_from),
+                date_sent_after=since.astimezone(UTC).date(),  # whole days alone are documented
+                page_size=INBOX_PAGE_SIZE,
+            )
+            for number in range(1, INBOX_PAGES_AT_MOST + 1):
+                shown = [message for message in map(_received, page) if message is not None]
+                found += [message for message in shown if message.created >= since]
+                reaches = not page.next_page_url or any(message.created < since for message in shown)
+                if reaches or number == INBOX_PAGES_AT_MOST:
+                    break
+                page = page.next_page()
         return Inbox(tuple(found), reaches)
 
     def typing(self, inbound_sid: str) -> None:
@@ -317,6 +302,20 @@ def _date(headers: Mapping[str, str]) -> datetime:
     except ValueError as error:
         raise TransientError("no_date", "Twilio's answer does not say its time") from error
     return date.replace(tzinfo=date.tzinfo or UTC)
+
+
+@contextmanager
+def _told_of_lists(http: Any) -> Iterator[None]:
+    """Whatever goes wrong with a list, as `classify` should see it."""
+    try:
+        yield
+    except JobError:
+        raise
+    except Exception as error:
+        told = _unlisted(error, http)
+        if told is error:
+            raise
+        raise told from error
 
 
 def _unlisted(error: Exception, http: Any) -> Exception:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
-from shared.clients.twilio import Listed
 from shared.conversation import actions, settle, suggestions
 from shared.db.pool import Database
 from shared.queue import replay
@@ -26,7 +25,7 @@ from tests.fakes.desk import (
     send_own,
     take_over,
 )
-from tests.fakes.replies import ADDRESS, ANSWER, NOTICE, QUESTION, Refused, callback, raising
+from tests.fakes.replies import ADDRESS, ANSWER, NOTICE, QUESTION, Refused, callback, held_answer, raising
 from tests.fakes.world import World, run_all
 
 TEMPLATE = "HX" + "1" * 32
@@ -54,22 +53,6 @@ def undelivered(world: World, code: str = PASSES) -> UUID:
     world.run()
     callback(world, world.line.accepted[-1], "undelivered", ErrorCode=code)
     message: UUID = world.value("SELECT id FROM messages WHERE source = 'ai' AND retry_of IS NULL")
-    return message
-
-
-def held(world: World, *, accepted: bool) -> UUID:
-    """An answer of which nobody can tell whether it has left."""
-    fault = raising(ConnectionResetError())
-    if accepted:
-        world.line.after = fault
-    else:
-        world.line.before = fault
-    world.says(ADDRESS, QUESTION)
-    world.run()
-    world.line.foreign.append((ADDRESS, Listed(f"SM{uuid4().hex}", "Uw pakket.", datetime.now(UTC), "sent")))
-    world.settle_doubts()
-    world.line.foreign.clear()
-    message: UUID = world.value("SELECT id FROM messages WHERE status = 'held'")
     return message
 
 
@@ -103,7 +86,7 @@ def test_a_confirmation_is_not_tried_again(world: World) -> None:
 
 @pytest.mark.parametrize("told", [(), ("sent",)], ids=["at once", "after it was sent"])
 def test_what_a_person_has_closed_is_not_tried_again(world: World, told: tuple[str, ...]) -> None:
-    message = held(world, accepted=True)
+    message = held_answer(world, accepted=True)
     act(world, settle.close_without_sending, message)
     for said in told:
         callback(world, world.line.accepted[-1], said)
@@ -190,7 +173,7 @@ def test_what_is_held_is_not_sent_after_a_person_has_answered(world: World) -> N
     world.run()
     world.pass_time(3600)
     world.line.accepted[0]["created"] = datetime.now(UTC)
-    held(world, accepted=False)
+    held_answer(world, accepted=False)
     dead = world.value("SELECT id FROM dead_letters")
     own_conversation = world.value("SELECT id FROM conversations WHERE address = %(address)s", address=ADDRESS)
     with world.database.connection() as connection:

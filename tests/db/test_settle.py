@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -15,7 +15,7 @@ from shared.conversation import actions, settle
 from shared.db.pool import Conn, Database
 from shared.errors import UserError
 from tests.fakes.desk import WHO, audited, conversation, flagged, fresh, refused
-from tests.fakes.replies import ADDRESS, QUESTION, Refused, callback, job_row, raising
+from tests.fakes.replies import ADDRESS, QUESTION, Refused, callback, held_answer, job_row, raising
 from tests.fakes.world import World, run_all
 
 
@@ -31,18 +31,8 @@ def world(database: Database, request: pytest.FixtureRequest) -> World:
 
 
 def held(world: World, *, accepted: bool) -> UUID:
-    """An answer that may have arrived, and that a foreign message has kept from being settled."""
-    fault = raising(ConnectionResetError())
-    if accepted:
-        world.line.after = fault
-    else:
-        world.line.before = fault
-    world.says(ADDRESS, QUESTION)
-    world.run()
-    world.line.foreign.append((ADDRESS, Listed(f"SM{uuid4().hex}", "Uw pakket.", datetime.now(UTC), "sent")))
-    world.settle_doubts()
-    world.line.foreign.clear()
-    message: UUID = world.value("SELECT id FROM messages WHERE status = 'held' ORDER BY part LIMIT 1")
+    """An answer that may have arrived, and for which a person is asked."""
+    message = held_answer(world, accepted=accepted)
     assert flagged_for(world) == "held"
     return message
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from shared.clients.twilio import Listed
 from shared.conversation import status
 from tests.fakes import desk
 from tests.fakes.world import World
@@ -19,6 +21,22 @@ QUESTION = "hoeveel verlof heb ik?"
 def raising(error: Exception, times: int = 1) -> Callable[[Any], Any]:
     """A model or a line that fails so often: once, if nothing else is said."""
     return desk.raising(error, times)
+
+
+def held_answer(world: World, *, accepted: bool) -> UUID:
+    """An answer that may have arrived, and that a foreign message has kept from being settled; its first part."""
+    fault = raising(ConnectionResetError())
+    if accepted:
+        world.line.after = fault
+    else:
+        world.line.before = fault
+    world.says(ADDRESS, QUESTION)
+    world.run()
+    world.line.foreign.append((ADDRESS, Listed(f"SM{uuid4().hex}", "Uw pakket.", datetime.now(UTC), "sent")))
+    world.settle_doubts()
+    world.line.foreign.clear()
+    message: UUID = world.value("SELECT id FROM messages WHERE status = 'held' ORDER BY part LIMIT 1")
+    return message
 
 
 def reply_row(world: World) -> tuple[Any, ...]:
