@@ -144,7 +144,7 @@ def test_switches_jobs_and_the_kill_button(page: Page, application: Application)
     switch = page.locator("[data-fault=model_throttle]")
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "true")
-    rule = application.openai.faults.rules()[0]
+    rule = eventually(application.openai.faults.rules)[0]  # the page shows it before the server has heard of it
     assert (rule.where, rule.status, rule.headers) == ("chat", 429, {"Retry-After": "5"})
     now = dt.datetime.now(dt.UTC)
     attempt = {
