@@ -29,6 +29,7 @@ from shared.queue import replay, store
 from shared.queue.closing import cancel
 from shared.queue.job import Complete, Job, JobType, Lease, Write
 from shared.queue.outcome import Outcomes
+from tests.fakes.bare_reply import COVER, GIVE_UP, SAVE_DRAFT, TO_SENDING, TO_SENT
 from tests.fakes.eventually import eventually
 from tests.fakes.lent import Lent
 from tests.fakes.world import World
@@ -53,18 +54,7 @@ REFUSED = Failure(FailureKind.PERMANENT, "refused", "never")
 WAITING = Failure(FailureKind.TRANSIENT, "waiting", "not yet")
 
 DRAFTED = "SELECT FROM messages WHERE reply_id = %(id)s"
-COVER = "UPDATE messages SET answered_by = %(id)s WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
-SAVE_DRAFT = """
-    INSERT INTO messages (conversation_id, from_self, source, purpose, body, status, reply_id, part, parts)
-    VALUES (%(conversation_id)s, true, 'ai', 'answer', '200 uur. [1]', 'draft', %(id)s, 1, 1)
-"""
 SET_LANGUAGE = "UPDATE conversations SET language = 'nl' WHERE id = %(conversation_id)s"
-GIVE_UP = "UPDATE messages SET status = 'failed' WHERE reply_id = %(id)s AND status = 'draft'"
-TO_SENDING = """
-    UPDATE messages SET status = 'sending', send_attempt = send_attempt + 1, send_started_at = now()
-    WHERE reply_id = %(id)s AND status IN ('draft', 'failed')
-"""
-TO_SENT = "UPDATE messages SET status = 'sent' WHERE reply_id = %(id)s AND status = 'sending'"
 FLAG = """
     UPDATE conversations SET needs_person_since = now(), needs_person_reason = 'refused' WHERE id = %(conversation_id)s
 """
@@ -229,7 +219,10 @@ def on_bury(job: Job, failure: Failure) -> Sequence[Write]:
 
 @pytest.fixture
 def world(database: Database) -> World:
-    return World(database)
+    found = World(database)
+    for table in ("messages", "ai_jobs", "conversations"):  # pages are compared: no vacuum may come in between
+        found.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+    return found
 
 
 def test_no_message_is_lost_and_none_answered_twice_whoever_races(world: World, database_url: str) -> None:

@@ -36,6 +36,7 @@ from shared.queue import replay, store
 from shared.queue.job import Complete, Job, JobType, Lease, Write
 from shared.queue.outcome import Outcomes
 from tests.db.queue_model import AUTOREPLY, LEASE_SECONDS, Model, ModelJob
+from tests.fakes.bare_reply import COVER, GIVE_UP, SAVE_DRAFT, TO_SENDING, TO_SENT
 from tests.fakes.lent import Lent
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "0"))
@@ -75,17 +76,6 @@ COLUMNS = (
 ATTEMPTS = "SELECT job_id, run, claim, outcome FROM job_attempts ORDER BY run, claim"
 INBOUND = "SELECT provider_sid, answered_by, prompted_by FROM messages WHERE NOT from_self ORDER BY seq"
 REPLIES = "SELECT reply_id, status FROM messages WHERE from_self"
-SAVE_DRAFT = """
-    INSERT INTO messages (conversation_id, from_self, source, purpose, body, status, reply_id, part, parts)
-    VALUES (%(conversation_id)s, true, 'ai', 'answer', '200 uur. [1]', 'draft', %(id)s, 1, 1)
-"""
-COVER = "UPDATE messages SET answered_by = %(id)s WHERE id = ANY (%(ids)s) AND answered_by IS NULL"
-GIVE_UP = "UPDATE messages SET status = 'failed' WHERE reply_id = %(id)s AND status = 'draft'"
-TO_SENDING = """
-    UPDATE messages SET status = 'sending', send_attempt = send_attempt + 1, send_started_at = now()
-    WHERE reply_id = %(id)s AND status IN ('draft', 'failed')
-"""
-TO_SENT = "UPDATE messages SET status = 'sent' WHERE reply_id = %(id)s AND status = 'sending'"
 SET_TRIES = "UPDATE ai_jobs SET max_attempts = %(tries)s WHERE id = %(id)s"
 CONFIGURE = "UPDATE job_types SET paused = %(paused)s, max_running = %(most)s WHERE type = %(type)s"
 CLEAN = (
