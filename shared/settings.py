@@ -6,6 +6,7 @@ into the environment first (what is set already wins), as Azure does with the ap
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +18,7 @@ from shared.errors import SettingsError
 
 EMBEDDING_DIMENSIONS = 1536  # the width of chunks.embedding, fixed by migration 0001
 SECONDS_OF_SETTLING_AT_MOST = 6.0
+KEY_BYTES = 32
 
 Parser = Callable[[str], Any]
 
@@ -81,6 +83,26 @@ def _dimensions(value: str) -> int:
             "write a migration that alters the column and deletes the chunks, then add the documents again"
         )
     return int(value)
+
+
+def _keys(value: str) -> tuple[bytes, ...]:
+    """One key of 32 bytes as base64, or two, the new one first."""
+    try:
+        keys = tuple(base64.b64decode(part.strip(), validate=True) for part in value.split(","))
+    except ValueError:
+        keys = ()
+    if not 1 <= len(keys) <= 2 or any(len(key) != KEY_BYTES for key in keys):
+        raise ValueError("must be 32 bytes as base64, or two such keys with a comma between while rotating")
+    return keys
+
+
+def _hosts(value: str) -> tuple[str, ...]:
+    """Names of hosts, separated by commas; each with a port or without one."""
+    hosts = tuple(part.strip().lower() for part in value.split(",") if part.strip())
+    for host in hosts:
+        if not re.fullmatch(r"[a-z0-9._-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?", host):
+            raise ValueError("must be names of hosts with commas between, without scheme and path")
+    return hosts
 
 
 def _whatsapp_number(value: str) -> str:
@@ -160,6 +182,14 @@ class Settings:
     )
     ops_tenant_id: str | None = _setting(_text, "the Entra tenant of the console's administrators", None)
     ops_role: str = _setting(_text, "the app role that an administrator must have", "Antwoord.Admin")
+
+    secrets_key: tuple[bytes, ...] | None = _setting(
+        _keys, "seals the secrets of webhooks: 32 bytes as base64; new,old while rotating", None
+    )
+    metrics_token: str | None = _setting(_text, "who sends it as a bearer token may read /api/metrics", None)
+    outbound_allow_hosts: tuple[str, ...] = _setting(
+        _hosts, "internal hosts that deliveries and imports may reach, also over http", ()
+    )
 
     azurewebjobsstorage: str | None = field(
         default=None,

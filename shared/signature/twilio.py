@@ -1,4 +1,4 @@
-"""Signatures of webhooks, over the bytes that were sent: sign and verify.
+"""Twilio's signatures.
 
 Twilio signs the full URL followed by every form field: names in order, under each name its different values in order,
 name and value without anything between. The hash is HMAC-SHA1 with the account's auth token; if one of Twilio's
