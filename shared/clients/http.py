@@ -15,6 +15,7 @@ import httpcore2
 import httpx2
 
 from shared.clients.deadline import Call, TooLate, boot_clock, current_call, deadline, limits
+from shared.clients.guard import Guard
 from shared.clients.network import DeadlineBackend
 
 __all__ = ["BODY_LIMIT", "DeadlineTransport", "ResponseTooLarge", "TooLate", "boot_clock", "deadline"]
@@ -42,7 +43,8 @@ class DeadlineTransport(httpx2.BaseTransport):
     Outside a `deadline()` block a call gets `call_seconds`. `keep_alive=False` gives each request a connection of its
     own: a reused one that the server had just closed fails as if the request may have been acted on. Errors are those
     of httpx2's own transport (ConnectError, ReadTimeout, …); besides `TooLate` and `ResponseTooLarge`. Proxies of the
-    environment are not used. The look-up of a host's name is the one wait that cannot be limited (see network.py).
+    environment are not used. With a `guard`, only addresses that it admits are connected to. The look-up of a host's name is
+    the one wait that cannot be limited (see network.py).
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class DeadlineTransport(httpx2.BaseTransport):
         body_limit: int = BODY_LIMIT,
         call_seconds: float = CALL_SECONDS,
         ssl_context: ssl.SSLContext | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._keep_alive = keep_alive
         self._body_limit = body_limit
@@ -61,7 +64,7 @@ class DeadlineTransport(httpx2.BaseTransport):
             max_connections=None,
             max_keepalive_connections=20,
             keepalive_expiry=_IDLE_SECONDS,
-            network_backend=DeadlineBackend(),
+            network_backend=DeadlineBackend(guard),
         )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -15,6 +15,7 @@ from typing import Any
 import httpcore2
 
 from shared.clients.deadline import Call, TooLate, boot_clock, current_call
+from shared.clients.guard import Guard
 
 _CALL_SECONDS_WITHOUT_LIMITS = 30.0
 
@@ -24,7 +25,10 @@ def _call() -> Call:
 
 
 class DeadlineBackend(httpcore2.NetworkBackend):
-    """Opens TCP connections within the limits of the current call."""
+    """Opens TCP connections within the limits of the current call, to addresses that the guard admits, if there is one."""
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
 
     def connect_tcp(
         self,
@@ -44,6 +48,9 @@ class DeadlineBackend(httpcore2.NetworkBackend):
             addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(str(error)) from error
+        if self._guard:
+            for *_, address in addresses:  # one that may not be reached spoils them all: such a name is no accident
+                self._guard.check_address(host, port, str(address[0]))
         ends_at = boot_clock() + call.left(timeout)
         failure: Exception = httpcore2.ConnectError(f"{host} has no address")
         for index, (family, kind, protocol, _, address) in enumerate(addresses):
