@@ -10,7 +10,7 @@ import azure.functions as func
 
 from shared.app import from_environment
 from shared.clients.wake import QUEUE_NAME
-from shared.conversation.webhook import Request, Response
+from shared.request import Request, Response
 
 antwoord = from_environment()
 app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)

@@ -19,6 +19,7 @@ from shared.conversation import webhook
 from shared.db.pool import Database
 from shared.errors import protect
 from shared.queue import health
+from shared.request import Request, Response
 from shared.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -61,11 +62,11 @@ class App:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
 
-    def receive_message(self, request: webhook.Request) -> webhook.Response:
+    def receive_message(self, request: Request) -> Response:
         """`POST /api/twilio/inbound`."""
         return webhook.receive_message(request, self.settings, self.database, self._wake)
 
-    def receive_status(self, request: webhook.Request) -> webhook.Response:
+    def receive_status(self, request: Request) -> Response:
         """`POST /api/twilio/status`."""
         return webhook.receive_status(request, self.settings, self.database)
 

@@ -219,7 +219,9 @@ class Settings:
     def secrets(self) -> list[str]:
         """What must never be shown: keys and tokens, and those inside an address."""
         named = {setting_name(item): getattr(self, item.name) for item in dataclasses.fields(self)}
+        named["SECRETS_KEY"] = None
         whole = [value for name, value in named.items() if value and ("TOKEN" in name or name.endswith("KEY"))]
+        whole += [base64.b64encode(key).decode("ascii") for key in self.secrets_key or ()]
         addresses = f"{self.database_url or ''} {self.azurewebjobsstorage or ''}"
         return whole + [found for pair in _INSIDE.findall(addresses) for found in (*pair, *map(unquote, pair)) if found]
 

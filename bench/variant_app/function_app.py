@@ -14,7 +14,7 @@ import azure.functions as func
 
 from shared.app import App
 from shared.clients.wake import QUEUE_NAME
-from shared.conversation.webhook import Request, Response
+from shared.request import Request, Response
 from shared.settings import load
 
 

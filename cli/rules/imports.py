@@ -27,6 +27,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "shared.audit",
         "shared.backoff",
         "shared.boundary",
+        "shared.request",
         "shared.secrets",
         "shared.signature",
         "shared.settings",

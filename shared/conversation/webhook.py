@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
@@ -13,29 +12,12 @@ from shared import signature, telemetry
 from shared.conversation import inbound, status
 from shared.db.pool import Database
 from shared.errors import DatabaseAway, RequestRefused
+from shared.request import Request, Response
 from shared.settings import Settings
 
 BODY_LIMIT = 64 * 1024
 FORM = "application/x-www-form-urlencoded"
 EMPTY_TWIML = '<?xml version="1.0" encoding="UTF-8"?><Response></Response>'
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What arrived; `url` with the path and the query as they were sent, header names in lower case."""
-
-    url: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What is answered."""
-
-    status: int
-    body: str = ""
-    content_type: str = "text/plain; charset=utf-8"
 
 
 def receive_message(

@@ -12,6 +12,7 @@ import pytest
 from shared.conversation import status, webhook
 from shared.conversation.undelivered import WAITS
 from shared.db.pool import Database
+from shared.request import Request
 from shared.signature import parse_form, sign_twilio
 from tests.fakes.desk import ANSWER, flagged, fresh, take_over
 from tests.fakes.replies import ADDRESS, NOTICE, QUESTION, callback, job_row, raising, reply_row
@@ -232,5 +233,5 @@ def test_a_signed_form_that_postgres_cannot_hold_is_taken(world: World, form: di
     body = urlencode(fields).encode()
     url = f"{world.settings.public_base_url}/api/twilio/status?message={message}"
     signed = sign_twilio(url, parse_form(body), world.settings.twilio_auth_token)
-    request = webhook.Request(url, {"content-type": webhook.FORM, "x-twilio-signature": signed}, body)
+    request = Request(url, {"content-type": webhook.FORM, "x-twilio-signature": signed}, body)
     assert webhook.receive_status(request, world.settings, world.database).status == 204

@@ -13,8 +13,8 @@ from local.standins.server import Call, StandIn
 from local.standins.twilio import TwilioStandIn
 from local.standins.twilio_callbacks import Step
 from shared.app import App
-from shared.conversation import webhook
 from shared.db.pool import Database
+from shared.request import Request
 from tests.e2e.matrix_cells import ANSWER, HOUR, REQUESTS, Play, Stage, begin
 from tests.fakes.eventually import eventually
 
@@ -36,7 +36,7 @@ class Door(StandIn):
         return Response(str(code), status)
 
     def _status(self, call: Call) -> Response:
-        asked = webhook.Request(str(call.request.url), dict(call.request.headers), call.body)
+        asked = Request(str(call.request.url), dict(call.request.headers), call.body)
         answer = self.app.receive_status(asked)
         return Response(answer.body, answer.status)
 
