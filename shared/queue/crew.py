@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
@@ -54,7 +56,9 @@ class Crew[T]:
         if items:
             self._call()
         while len(self._threads) < min(self._size, self.busy):
-            thread = threading.Thread(target=self._serve, name=f"job_{len(self._threads)}", daemon=True)
+            # In the caller's context: the platform tells by it which invocation a log line belongs to, and drops all others.
+            work_in_context = partial(contextvars.copy_context().run, self._serve)
+            thread = threading.Thread(target=work_in_context, name=f"job_{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
 

@@ -7,6 +7,7 @@ it leaves the rest to the next round.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ class Housekeeping:
         """Do what is due, then go on looking once a second beside what is done inside; it has ended with it."""
         self.run_if_due()
         ended = threading.Event()
-        thread = threading.Thread(target=self._go_on, args=(ended,), name="housekeeping", daemon=True)
+        in_context = contextvars.copy_context().run  # as in crew.py: so that its log lines are kept
+        thread = threading.Thread(target=in_context, args=(self._go_on, ended), name="housekeeping", daemon=True)
         thread.start()
         try:
             yield

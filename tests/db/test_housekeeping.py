@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -17,6 +18,7 @@ from tests.fakes.eventually import eventually
 from tests.fakes.queue_bench import QueueBench
 from tests.fakes.world import World
 
+INVOCATION: contextvars.ContextVar[str] = contextvars.ContextVar("invocation")
 TABLES = ("ai_jobs", "job_attempts", "job_types", "messages")
 
 
@@ -51,6 +53,17 @@ def test_a_chore_is_done_once_a_period_over_all_instances(bench: QueueBench) -> 
             list(pool.map(instance, range(6)))
         assert ran == expected
         make_due(bench)
+
+
+def test_chores_are_done_in_the_context_of_the_timer(bench: QueueBench) -> None:
+    """Beside a drain they run in a thread, whose log lines the platform keeps only if it knows the invocation."""
+    INVOCATION.set("this one")
+    seen: list[str] = []
+    keeping = Housekeeping(bench.database, [Chore("seen", 60, lambda _: seen.append(INVOCATION.get("none")))])
+    with keeping.going_on():
+        make_due(bench)
+        eventually(lambda: len(seen) == 2)
+    assert seen == ["this one"] * 2
 
 
 def test_each_chore_has_its_own_period(bench: QueueBench) -> None:
