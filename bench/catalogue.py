@@ -19,6 +19,8 @@ BENCHES: Mapping[str, str] = {
     "claim": "one claim beside a million other rows, and its plan",
     "soak": "two million jobs through the table, and a transaction left open elsewhere",
     "replay": "replaying 50,000 dead letters at a rate, and what live jobs notice of it",
+    "deliver": "deliveries beside the bare HTTP client, a hundred endpoints of which five hang, a replay at a rate",
+    "scale": "latency as load grows: instances, a model with a limit of tokens a minute, WhatsApp's limits",
     "console": "the console's pages with 100,000 jobs and 2,000 conversations",
     "chaos": "10,000 messages while hosts are killed, the database restarts and every service fails: what went wrong",
 }
