@@ -28,12 +28,24 @@ def twilio_status(req: func.HttpRequest) -> func.HttpResponse:
     return _answer(antwoord.receive_status(_request(req)))
 
 
+@app.route(route="events/{source}", methods=["POST"])
+def events(req: func.HttpRequest) -> func.HttpResponse:
+    """An AI vendor's event."""
+    return _answer(antwoord.receive_event(req.route_params["source"], _request(req)))
+
+
 @app.route(route="health", methods=["GET"])
 def health(req: func.HttpRequest) -> func.HttpResponse:
     """Whether this instance can do its work."""
     del req
     status, shown = antwoord.health()
     return func.HttpResponse(json.dumps(shown), status_code=status, mimetype="application/json")
+
+
+@app.route(route="metrics", methods=["GET"])
+def metrics(req: func.HttpRequest) -> func.HttpResponse:
+    """The figures, for Prometheus."""
+    return _answer(antwoord.metrics(_request(req)))
 
 
 @app.route(route="ops/{*path}", methods=["GET", "HEAD", "POST"])
@@ -82,5 +94,5 @@ def _request(req: func.HttpRequest) -> Request:
 
 
 def _answer(response: Response) -> func.HttpResponse:
-    headers = {"Content-Type": response.content_type}
+    headers = {"Content-Type": response.content_type, **response.headers}
     return func.HttpResponse(response.body, status_code=response.status, headers=headers)

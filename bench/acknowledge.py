@@ -1,4 +1,5 @@
-"""Acknowledging a webhook, against a bare single-row insert through the same host, the same pool and the same cluster.
+"""Acknowledging a webhook, against a bare single-row insert through the same host, the same pool and the same cluster; and an
+AI vendor's event, whose two transactions are measured against a WhatsApp message.
 
 The job types rest meanwhile: jobs are stored and wakes are sent, but no job competes for the processor. The medians are of
 requests that come one at a time, in batches that take turns; the tail is that of 200 a second, whatever the answers.
@@ -6,23 +7,33 @@ requests that come one at a time, in batches that take turns; the tail is that o
 
 from __future__ import annotations
 
+import base64
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bench.figures import Figure, Goal, Spread, percentile, ratios
 from bench.lab import REST, Lab
-from bench.load import Sender, post, webhook
+from bench.load import Sender, post, vendor_event, webhook
 from bench.report import alone
 from local.host_process import ROOT
 from local.standins.storage_queue import QueueStandIn
+from shared.secrets import Vault
+from shared.settings import KEY_BYTES
+from shared.webhooks import sources
+from shared.webhooks.sources import NewSource
 
 ROUNDS, WARM_UP, BATCH = 7, 2, 20
 APART_SECONDS = 0.02  # enough for what a wake causes in the host after the answer
 RATE, RATE_SECONDS, RATE_ROUNDS = 200, 2, 5
 TEXT = "Hoeveel vakantie-uren heb ik als ik fulltime werk?"
 CREATE_BARE = "CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL)"
+SOURCE = "bench"
+ADD_ENDPOINT = """
+    INSERT INTO webhook_endpoints (name, url, secret, created_by) VALUES ('bench', 'https://localhost/', '\\x00', 'bench')
+"""
 BASELINE_APP = ROOT / "bench" / "baseline_app"
 
 
@@ -56,13 +67,15 @@ def measure(note: Callable[[str], None]) -> list[Figure]:
                 requests = [case.request() for _ in range(RATE * RATE_SECONDS)]
                 case.tails.append(percentile(sender.at_rate(case.url, requests, RATE), 0.99) * 1000)
                 time.sleep(0.3)
-    return list(_figures(*cases))
+    return list(_figures(*cases[:-1])) + list(_event_figures(cases[1], cases[-1]))
 
 
 def _cases(lab: Lab, database: str, storage: QueueStandIn) -> list[Case]:
-    """The baseline, and then ours."""
+    """The baseline, then ours, and last an event of an AI vendor's."""
     bare = lab.host(database, "--no-timer", "--no-wake", app=BASELINE_APP).url
-    plain = lab.host(database, "--no-timer", "--no-wake").url
+    key = base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
+    plain = lab.host(database, "--no-timer", "--no-wake", changes={"SECRETS_KEY": key}).url
+    secret = _source(lab, database, key)
     changes = {"BENCH_QUEUE_TRIGGER": "off", "AzureWebJobsStorage": storage.connection_string}
     sending = lab.host(database, "--no-timer", app=lab.variant(), changes=changes).url
     together = lab.host(database, "--no-timer", "--queue-standin").url
@@ -78,7 +91,16 @@ def _cases(lab: Lab, database: str, storage: QueueStandIn) -> list[Case]:
         Case("wake sent to another process", sending, different(sending)),
         Case("the same, one hot conversation", sending, lambda: webhook(sending, "+31611111111", TEXT)),
         Case("wake queue in this process", together, different(together)),
+        Case("AI vendor's event", plain, lambda: vendor_event(plain, SOURCE, secret)),
     ]
+
+
+def _source(lab: Lab, database: str, key: str) -> str:
+    """A source and one endpoint that wants its events; the source's secret."""
+    connection = lab.connect(database)
+    connection.execute(ADD_ENDPOINT)
+    wanted = NewSource(name=SOURCE, scheme="standard")
+    return sources.add(connection, wanted, vault=Vault([base64.b64decode(key)]), who="bench").secret
 
 
 def _take_turns(sender: Sender, cases: list[Case], rounds: int, *, keep: bool = True) -> None:
@@ -106,6 +128,18 @@ def _figures(bare: Case, *cases: Case) -> Iterator[Figure]:
             yield figure(f"p50 back to back, {case.what}", case.together, bare.together, Goal(1.3, "ratio"))
     for case in cases:
         yield figure(f"p99 at {RATE} a second, {case.what}", case.tails, bare.tails, Goal(25.0))
+
+
+def _event_figures(message: Case, event: Case) -> Iterator[Figure]:
+    """One delivery and job are made for the event, as one job is for the message."""
+    yield Figure(
+        "acknowledge", "p50 one at a time, AI vendor's event against a WhatsApp message", Spread.of(event.apart), "ms",
+        Spread.of(message.apart), ratios(event.apart, message.apart), Goal(1.5, "ratio"),
+    )  # fmt: skip
+    yield Figure(
+        "acknowledge", f"p99 at {RATE} a second, AI vendor's event", Spread.of(event.tails), "ms",
+        Spread.of(message.tails), ratios(event.tails, message.tails), Goal(25.0),
+    )  # fmt: skip
 
 
 def main() -> None:

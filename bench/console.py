@@ -19,12 +19,15 @@ from bench.lab import BenchFailed, Lab, environment
 from bench.report import alone
 from shared.app import open_database
 from shared.clients.azure_openai import Embedder
+from shared.clients.guard import Guard
 from shared.db.pool import Conn
 from shared.ops.app import Console
 from shared.ops.figures import Overview
+from shared.ops.figures_kept import KeptFigures
 from shared.ops.session import create_link
 from shared.ops.visit import Services
 from shared.settings import load
+from shared.webhooks.sending import Sender
 
 CONVERSATIONS, JOBS, LONG = 2_000, 100_000, 2_000
 ROUNDS, WARM_UP = 15, 2
@@ -94,7 +97,10 @@ def measure(note: Callable[[str], None]) -> list[Figure]:
         settings = load(environment(url, HERE, {"OPS_AUTH": "local"}))
         database = lab.enter(contextlib.closing(open_database(settings)))
         overview = Overview(database)
-        console = Console(Services(settings, database, _no_embedder, lambda _: None, overview))
+        guard = Guard(settings.outbound_allow_hosts)
+        console = Console(
+            Services(settings, database, _no_embedder, lambda _: None, overview, KeptFigures(), guard, Sender(guard))
+        )
         client = TestClient(console, base_url=HERE, follow_redirects=False)
         _sign_in(client, connection)
         note(f"console: {ROUNDS} rounds of each page …")

@@ -7,6 +7,7 @@ then costs every request that it held up.
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import socket
 import threading
@@ -24,8 +25,10 @@ from bench.lab import BenchFailed
 from local.standins.twilio import ACCOUNT_SID, AUTH_TOKEN, WHATSAPP_FROM
 from local.standins.twilio_callbacks import inbound_form
 from local.standins.twilio_messages import Message
+from shared.signature import sign_standard
 
 INBOUND = "/api/twilio/inbound"
+FORM = "application/x-www-form-urlencoded; charset=UTF-8"
 READ_SECONDS = 30.0
 CONNECTIONS = 32  # of the open loop: above the host's own threads
 
@@ -75,11 +78,25 @@ def webhook(url: str, address: str, text: str) -> bytes:
     return post(url, INBOUND, urlencode(form).encode(), f"X-Twilio-Signature: {signature}\r\n")
 
 
-def post(url: str, path: str, body: bytes, headers: str = "") -> bytes:
-    """A whole request with a form."""
+def vendor_event(url: str, source: str, secret: str) -> bytes:
+    """A whole request as OpenAI posts an event, signed now; the source takes Standard Webhooks."""
+    now, identity = int(time.time()), f"wh_{uuid4().hex}"
+    body = json.dumps({
+        "id": f"evt_{uuid4().hex}", "object": "event", "created_at": now, "type": "response.completed",
+        "data": {"id": f"resp_{uuid4().hex}"},
+    }).encode()  # fmt: skip
+    headers = (
+        f"webhook-id: {identity}\r\nwebhook-timestamp: {now}\r\n"
+        f"webhook-signature: {sign_standard(identity, now, body, secret)}\r\n"
+    )
+    return post(url, f"/api/events/{source}", body, headers, content_type="application/json")
+
+
+def post(url: str, path: str, body: bytes, headers: str = "", *, content_type: str = FORM) -> bytes:
+    """A whole request, with a form unless said otherwise."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nUser-Agent: TwilioProxy/1.1\r\nAccept: */*\r\n"
-        f"Content-Type: application/x-www-form-urlencoded; charset=UTF-8\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
     )
     return head.encode() + body
 

@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host": ("cli.host:command", "Run only the Functions host on this app."),
     "console": ("cli.console:command", "Make a new link that signs in to the console of `up`."),
     "migrate": ("cli.migrate:command", "Bring the database to the newest version."),
+    "doctor": ("cli.doctor.command:command", "Check a live set-up from this machine, and say what to do."),
+    "azure": ("cli.azure.command:app", "What `azd` runs around a deployment: preflight, provisioned, deployed."),
     "bench": ("cli.bench:command", "Measure the figures."),
     "jobs": (
         "cli.jobs:app",
@@ -28,6 +30,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "dlq": ("cli.dlq:app", "What failed for good: list, replay at a rate, replays, stop, resume, close."),
     "docs": ("cli.docs:app", "The documents that answers come from: add, list, search, remove."),
     "people": ("cli.people:app", "The people who may ask: import, list."),
+    "sources": ("cli.sources:app", "Who may send us events: add, list, rotate, disable, enable."),
+    "endpoints": (
+        "cli.endpoints:app",
+        "Where events are delivered: add, list, show, change, rotate, test, disable, enable.",
+    ),
+    "secrets": ("cli.secrets:app", "The key that seals webhooks' secrets: new-key, reseal."),
     "conversations": ("cli.conversations:app", "Look at conversations: list, show."),
     "stats": ("cli.stats:command", "Show how the queue and the conversations stand."),
 }

@@ -31,6 +31,7 @@ Class = Annotated[str | None, typer.Option("--class", help="The class of the las
 Error = Annotated[str | None, typer.Option("--error", help="A part of the last error's text.")]
 Phone = Annotated[str | None, typer.Option("--phone", help="The conversation's address, +31…")]
 OlderThan = Annotated[str | None, typer.Option("--older-than", metavar="DURATION", help="90s, 30m, 2h, 3d, 1d12h.")]
+Endpoint = Annotated[str | None, typer.Option("--endpoint", metavar="NAME", help="Where a delivery was to go.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Leave it to the workers instead of watching.")]
 Id = Annotated[UUID, typer.Argument(metavar="ID")]
 
@@ -45,11 +46,12 @@ def list_(
     error: Error = None,
     phone: Phone = None,
     older_than: OlderThan = None,
+    endpoint: Endpoint = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the newest dead letters."""
-    wanted = _filter(job_type, error_class, error, phone, older_than)
+    wanted = _filter(job_type, error_class, error, phone, older_than, endpoint)
     with connection() as opened:
         rows = list_dead(opened, wanted, limit=limit)
     if not rows:
@@ -65,6 +67,10 @@ def replay(
     error: Error = None,
     phone: Phone = None,
     older_than: OlderThan = None,
+    endpoint: Endpoint = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="ENDPOINT", help="Send deliveries to this endpoint instead.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why; it is kept with the replay.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be restarted.")] = False,
     no_wait: NoWait = False,
@@ -72,20 +78,21 @@ def replay(
 ) -> None:
     """Run dead letters again, the oldest first, so many a second.
 
-    What may have been sent is left out, and so is what nobody would run, as its type is paused or unknown.
+    What may have been sent is left out, and so is what nobody would run, as its type is paused or unknown. With --to each
+    dead delivery gets a new one to that endpoint, and is closed; what is no delivery is left out.
     """
-    output, wanted = Output(as_json=as_json), _filter(job_type, error_class, error, phone, older_than)
+    output, wanted = Output(as_json=as_json), _filter(job_type, error_class, error, phone, older_than, endpoint)
     with connection() as opened:
-        found = replays.dry_run(opened, wanted, rate=rate)
+        found = replays.dry_run(opened, wanted, rate=rate, to=to)
         if not found.total:
             raise NothingMatched("No dead letter matches.")
         if dry_run:
             output.result({"dry_run": found}, lambda console: _show_dry_run(console, found))
             return
-        plan = replays.start(opened, wanted, who=person(), reason=reason, rate=rate)
+        plan = replays.start(opened, wanted, who=person(), reason=reason, rate=rate, to=to)
     output.note(f"replay {plan.id}: {plan.total:,} dead letters, {rate:g} a second, about {_duration(found.seconds)}")
-    if found.left_paused:
-        output.note(_left_paused(found))
+    for left in filter(None, (_left_paused(found), _not_deliveries(found))):
+        output.note(left)
     _carry_on(output, plan, wait=not no_wait)
 
 
@@ -143,10 +150,17 @@ def seconds_of(duration: str) -> float:
 
 
 def _filter(
-    job_type: str | None, error_class: str | None, error: str | None, phone: str | None, older_than: str | None
+    job_type: str | None,
+    error_class: str | None,
+    error: str | None,
+    phone: str | None,
+    older_than: str | None,
+    endpoint: str | None,
 ) -> Filter:
     seconds = None if older_than is None else seconds_of(older_than)
-    return Filter(job_type=job_type, error_class=error_class, error=error, phone=phone, older_than=seconds)
+    return Filter(
+        job_type=job_type, error_class=error_class, error=error, phone=phone, older_than=seconds, endpoint=endpoint
+    )
 
 
 def _changed(replay_id: UUID, change: Callable[[Conn], Replay | None]) -> Replay:
@@ -225,6 +239,8 @@ def _tell(output: Output, plan: Replay) -> None:
         console.print(_replays([plan]))
         if plan.left_paused:
             console.print(f"\n{_left_paused(plan)}; replay them when it goes on")
+        if plan.not_deliveries:
+            console.print(f"\n{_not_deliveries(plan)}")
         console.print(
             f"\nof the restarted: {became.waiting:,} wait, {became.running:,} run, {became.died_again:,} have died again"
         )
@@ -234,6 +250,14 @@ def _tell(output: Output, plan: Replay) -> None:
 
 def _show_dry_run(console: Console, found: DryRun) -> None:
     console.print(_counts(found.counts))
+    if found.to is not None:
+        console.print(
+            f"\n{found.restarted:,} would be sent to {found.to} in {_duration(found.seconds)}, as deliveries of their own, and "
+            "their dead letters closed"
+        )
+        for left in filter(None, (_left_paused(found), _not_deliveries(found))):
+            console.print(left)
+        return
     console.print(
         f"\n{found.restarted:,} would be restarted in {_duration(found.seconds)}, {found.joining:,} would join them in their "
         f"conversation, {found.left_out:,} would be left out because they may have arrived"
@@ -260,6 +284,13 @@ def _left_paused(found: DryRun | Replay) -> str:
     )
 
 
+def _not_deliveries(found: DryRun | Replay) -> str:
+    """What cannot go to another endpoint; empty when that is nothing."""
+    if not found.not_deliveries:
+        return ""
+    return f"{found.not_deliveries:,} left out: no deliveries, so they cannot go to {found.to}"
+
+
 def _dead_letters(rows: Sequence[DeadLetter]) -> Any:
     shown = [
         (row.id, row.type, row.address, row.run, f"{row.attempts}/{row.max_attempts}", row.error_class, row.last_error,
@@ -272,12 +303,12 @@ def _dead_letters(rows: Sequence[DeadLetter]) -> Any:
 def _replays(rows: Sequence[Replay]) -> Any:
     shown = [
         (row.id, row.state, f"{row.handled:,} of {row.total:,}", f"{row.restarted:,}", f"{row.joined:,}",
-         f"{row.left_out:,}", _paused(row), f"{row.skipped:,}", f"{row.rate:g}/s", _words(row.filter), row.who, row.reason,
-         f"{row.created_at:%d-%m %H:%M}")
+         f"{row.left_out:,}", _paused(row), f"{row.skipped:,}", f"{row.rate:g}/s", _words(row.filter), row.to, row.who,
+         row.reason, f"{row.created_at:%d-%m %H:%M}")
         for row in rows
     ]  # fmt: skip
     columns = ["replay", "state", "handled", "restarted", "joined", "left out", "paused", "elsewhere", "rate", "filter",
-               "who", "why", "began (UTC)"]  # fmt: skip
+               "to", "who", "why", "began (UTC)"]  # fmt: skip
     return table(columns, shown)
 
 

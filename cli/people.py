@@ -1,7 +1,9 @@
-"""`people`: the people who may ask, and their import from a file."""
+"""`people`: the people who may ask, and their import from a file or a URL."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,32 +13,40 @@ from uuid import UUID
 import typer
 from rich.console import Console
 
-from cli.environment import connection, person, wake_workers
+from cli.environment import connection, person, settings, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, plain, table
+from shared.clients.guard import Guard
 from shared.errors import UserError
 from shared.knowledge import people
 from shared.knowledge.people import ImportRow, ReportRow, Table
 from shared.knowledge.people_file import SIZE_LIMIT
+from shared.knowledge.people_source import fetch
 
-app = typer.Typer(help="The people who may ask, and their import from a file.")
+app = typer.Typer(help="The people who may ask, and their import from a file or a URL.")
 
 WAIT_SECONDS = 120.0  # without progress
 SHOWN_ROWS = 100  # of the rejected ones, in a table
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    source: Annotated[str, typer.Argument(metavar="FILE|URL")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of each row.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it is done (a host must be running).")] = False,
+    bearer_from: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="The environment variable with the token that a URL asks for."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import people from a CSV file with at least a column of names and one of phone numbers.
 
-    People who are known are changed where the file says something else; people who are not in it are left alone.
+    A URL must be https and public, or its host be in OUTBOUND_ALLOW_HOSTS; redirects are not followed. People who
+    are known are changed where the file says something else; people who are not in it are left alone.
     """
     output = Output(as_json=as_json)
-    found = _read(file)
+    found = _download(source, bearer_from) if _URL.match(source) else _read(Path(source), bearer_from)
     output.note(_described(found))
     with connection() as opened:
         import_id = people.start_import(opened, found, who=person(), dry_run=dry_run)
@@ -81,7 +91,19 @@ def list_(
         output.note(f"{len(rows):,} of {total:,}: see --limit and --search")
 
 
-def _read(path: Path) -> Table:
+def _download(url: str, bearer_from: str | None) -> Table:
+    bearer = None
+    if bearer_from is not None:
+        bearer = os.environ.get(bearer_from, "").strip()
+        if not bearer:
+            raise UserError(f"--bearer-from: the environment has no variable {bearer_from}.")
+    name, data = fetch(url, Guard(settings("database_url").outbound_allow_hosts), bearer=bearer)
+    return people.read_table(name, data)
+
+
+def _read(path: Path, bearer_from: str | None) -> Table:
+    if bearer_from is not None:
+        raise UserError("--bearer-from is for a URL.")
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)

@@ -1,11 +1,15 @@
-"""`stats`: how the queue and the conversations stand."""
+"""`stats`: how the queue, the conversations and the deliveries stand."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
+from cli.delivery_figures import as_json as figures_json
+from cli.delivery_figures import figures_table
 from cli.environment import database
 from cli.jobs import duration, types_table
 from cli.output import AsJson, Output, table
@@ -14,17 +18,28 @@ from shared.db.budget import read_budget
 from shared.queue.listing import job_counts, resting_types, slow_jobs
 from shared.queue.replays import list_replays
 from shared.queue.types import list_types
+from shared.webhooks import figures
 
 SLOW_SHOWN = 10
 
 
-def command(as_json: AsJson = False) -> None:
-    """Show how it stands: jobs by type and state, what rests, is paused or slow, replays, conversations, connections."""
+def command(
+    hours: Annotated[
+        float, typer.Option(help="The deliveries' figures are over the last so many hours.", min=0.01)
+    ] = 24.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show how it stands: jobs, what rests, is paused or slow, replays, conversations, connections, and deliveries.
+
+    Of the deliveries the four figures: right at the first try, tries, dead letters a minute, and the time that they took.
+    """
     with database() as (settings, pool), pool.connection() as opened:
         jobs, resting, kinds = job_counts(opened), resting_types(opened), list_types(opened)
         slow = slow_jobs(opened, settings.slow_job_threshold_ms / 1000, limit=SLOW_SHOWN)
         replays = list_replays(opened, state="running")
         talks, budget = conversation_counts(opened), read_budget(opened, settings.db_pool_max)
+        deliveries = figures.read(opened, figures.last(opened, hours * 3600))
+        names = figures.endpoint_names(opened)
     data = {
         "jobs": [
             {"type": job_type, "status": status, "count": count, "oldest_due_seconds": oldest}
@@ -39,6 +54,7 @@ def command(as_json: AsJson = False) -> None:
         "replays": replays,
         "conversations": talks,
         "connections": dataclasses.asdict(budget) | {"processes": budget.processes},
+        "deliveries": figures_json(deliveries, names),
     }
 
     def show(console: Console) -> None:
@@ -64,5 +80,9 @@ def command(as_json: AsJson = False) -> None:
             f"connections: {budget.open} open; a process takes at most {budget.per_process}, the database gives"
             f" {budget.available}: room for {budget.processes} processes"
         )
+
+        if names:
+            console.print(f"\ndeliveries of the last {hours:g} hours:")
+            console.print(figures_table(deliveries, names))
 
     Output(as_json=as_json).result(data, show)

@@ -29,6 +29,9 @@ def command(
     phone_port: Annotated[
         int, typer.Option(min=0, max=65535, help="The phone page's port; 0 takes a free one.")
     ] = 7072,
+    gateway_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The webhooks page's port; 0 takes a free one.")
+    ] = 7073,
 ) -> None:
     """Start everything on this machine and print the links; Ctrl-C stops it."""
     from local.functions.server import open_socket
@@ -47,11 +50,13 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    with Stack(FOLDER, given, host_url=host_url, phone_port=phone_port, model_seconds=MODEL_SECONDS) as stack:
+    ports = {"phone_port": phone_port, "gateway_port": gateway_port}
+    with Stack(FOLDER, given, host_url=host_url, **ports, model_seconds=MODEL_SECONDS) as stack:
         supervisor = Supervisor(stack.environment, port, output)
         stack.environment.setdefault("OPS_AUTH", "local")
         stack.open(read_people(PEOPLE), lambda: _recent_jobs(stack.environment), supervisor.kill)
         _prepare(stack.environment, output)
+        stack.gateway.prepare()
         made = {name: value for name, value in stack.environment.items() if given.get(name) != value}
         announce(made | _own(given) | {HOST_URL: host_url})
         try:
@@ -62,6 +67,7 @@ def command(
                 output.note("stopping …")
         finally:
             withdraw()
+            stack.gateway.put_away()
     if supervisor.broken:
         raise UserError(f"The host ended {STARTS_IN_A_ROW} times in a row; its log above says why.")
 
@@ -204,6 +210,7 @@ def _print_links(stack: Any, host_url: str) -> None:
         lines.append(
             f"  Twilio       set your number's webhook to {stack.environment.get('PUBLIC_BASE_URL', '')}/api/twilio/inbound"
         )
+    lines.append(f"  webhooks     {stack.gateway.url}")
     if stack.environment["OPS_AUTH"] == "local":
         with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
             lines.append(f"  console      {make_link(connection, host_url)}")

@@ -5,34 +5,47 @@ What the environment already names is used as it is: a real Azure OpenAI or Twil
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from local.gateway.server import Gateway
 from local.phone.people import Person
 from local.phone.server import phone_routes
 from local.postgres import EmbeddedPostgres
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import ACCOUNT_SID, WHATSAPP_FROM, TwilioStandIn
+from shared.settings import KEY_BYTES
 
 WEBHOOK_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # long enough for a host that was killed to be there again
 RECONCILE_WINDOW = "30"  # short enough to watch; more than the phone page's list is ever late
 CHAT, EMBEDDING = "standin-chat", "standin-embedding"
+KEY_FILE = "secrets-key"  # kept in the folder of `up`: what it has sealed is read at its next start too
 
 
 class Stack:
     """A context manager; `environment` is what the host and the command then run with."""
 
     def __init__(
-        self, folder: Path, given: Mapping[str, str], *, host_url: str, phone_port: int = 0, model_seconds: float = 0.0
+        self,
+        folder: Path,
+        given: Mapping[str, str],
+        *,
+        host_url: str,
+        phone_port: int = 0,
+        gateway_port: int = 0,
+        model_seconds: float = 0.0,
     ) -> None:
         self.environment = {name: value for name, value in given.items() if value.strip()}
         self.postgres: EmbeddedPostgres | None = None
         self.openai: OpenAIStandIn | None = None
         self.twilio: TwilioStandIn | None = None
+        self.gateway = Gateway(self.environment, host_url=host_url, port=gateway_port)
         self._folder = folder
         self._host_url = host_url
         self._phone_port = phone_port
@@ -57,6 +70,7 @@ class Stack:
             self._open_openai()
         if not {"TWILIO_ACCOUNT_SID", "TWILIO_API_BASE_URL"} & self.environment.keys():
             self._open_twilio(people, jobs, kill_host)
+        self._open_gateway()
         return self
 
     def _open_postgres(self) -> None:
@@ -98,6 +112,12 @@ class Stack:
         self.environment.setdefault("UNKNOWN_SENDERS", "answer")
         self.environment.setdefault("RECONCILE_WINDOW_SECONDS", RECONCILE_WINDOW)
 
+    def _open_gateway(self) -> None:
+        self._closing.enter_context(self.gateway)
+        allowed = filter(None, [self.environment.get("OUTBOUND_ALLOW_HOSTS", ""), self.gateway.allowed_host])
+        self.environment["OUTBOUND_ALLOW_HOSTS"] = ",".join(allowed)
+        self.environment.setdefault("SECRETS_KEY", _kept_key(self._folder / KEY_FILE))
+
     def close(self) -> None:
         """Stop everything that was started here."""
         self._closing.close()
@@ -109,3 +129,13 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _kept_key(file: Path) -> str:
+    """The key that an earlier `up` made here, or a new one; readable by its owner alone."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        made = base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as new:
+            new.write(made)
+    return file.read_text("ascii").strip()

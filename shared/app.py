@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,9 @@ from shared.db.pool import Database
 from shared.errors import protect
 from shared.queue import health
 from shared.request import Request, Response
+from shared.secrets import Vault
 from shared.settings import Settings, load
+from shared.webhooks.receive import Receiver
 
 if TYPE_CHECKING:
     from shared.clients.azure_openai import AzureOpenAI, ChatModel, Embedder
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from shared.queue.housekeeping import Housekeeping
     from shared.queue.job import JobType
     from shared.queue.worker import Worker
+    from shared.webhooks.deliver import Courier
+    from shared.webhooks.sending import Sender
 
 WAKE_SECONDS = 120.0
 # A wake message becomes visible this long before the job is due: the host looks for messages every two seconds at most, and
@@ -70,19 +74,43 @@ class App:
         """`POST /api/twilio/status`."""
         return webhook.receive_status(request, self.settings, self.database)
 
+    def receive_event(self, source: str, request: Request) -> Response:
+        """`POST /api/events/{source}`."""
+        return self._receiver.receive(source, request)
+
     def health(self) -> tuple[int, dict[str, Any]]:
         """`GET /api/health`."""
         return health.check(self.database)
 
+    def metrics(self, request: Request) -> Response:
+        """`GET /api/metrics`; what it is made of is imported when it is first asked for."""
+        from shared.webhooks import metrics
+
+        return metrics.answer(request, self.settings, self.database)
+
     @cached_property
     def console(self) -> Console:
         """The console, an ASGI application below /api/ops; what it is made of is imported when it is first opened."""
+        from shared.clients.guard import Guard
         from shared.ops.app import Console
         from shared.ops.figures import Overview
+        from shared.ops.figures_kept import KeptFigures
         from shared.ops.visit import Services
 
-        overview = Overview(self.database)
-        return Console(Services(self.settings, self.database, self._open_embedder, self._wake, overview))
+        settings, database = self.settings, self.database
+        guard = Guard(settings.outbound_allow_hosts)
+        return Console(
+            Services(
+                settings,
+                database,
+                self._open_embedder,
+                self._wake,
+                Overview(database),
+                KeptFigures(),
+                guard,
+                self.sender,
+            )
+        )
 
     def on_timer(self) -> int:
         """The one timer: periodic work, then all that is due. Returns how many jobs ran; never raises."""
@@ -106,7 +134,14 @@ class App:
     def close(self) -> None:
         """Let go of connections and threads."""
         self.wake.close()
+        if "sender" in self.__dict__:
+            self.sender.close()
         self.database.close()
+
+    @cached_property
+    def _receiver(self) -> Receiver:
+        vault = Vault(self.settings.secrets_key) if self.settings.secrets_key else None
+        return Receiver(self.database, vault, self._wake, _why_held, self._checkpoint)
 
     @cached_property
     def _teller(self) -> Teller:
@@ -156,6 +191,8 @@ class App:
         from shared.knowledge.people_record import refresh_records
         from shared.queue.housekeeping import MINUTE, Chore, Housekeeping, alert_unknown_types, on_connection
         from shared.queue.retention import Retention
+        from shared.webhooks.gauges import log_gauges
+        from shared.webhooks.retention import EventRetention
 
         settings = self.settings
         sweep = Sweep(
@@ -172,9 +209,26 @@ class App:
             Chore("embed_anew", MINUTE, on_connection(partial(embed_anew, embedding_model=model))),
             Chore("refresh_records", MINUTE, on_connection(partial(refresh_records, embedding_model=model))),
             Chore("forget_finished", MINUTE, Retention(settings.job_retention_days).forget_finished),
+            Chore("forget_events", MINUTE, EventRetention(settings.job_retention_days).forget),
+            Chore("gauges", MINUTE, on_connection(log_gauges)),
             Chore("sweep", settings.sweep_minutes * MINUTE, sweep.take_in),
         ]
         return Housekeeping(self.database, chores)
+
+    @cached_property
+    def sender(self) -> Sender:
+        """Who sends to endpoints: deliveries, and the pings of a person."""
+        from shared.clients.guard import Guard
+        from shared.webhooks.sending import Sender
+
+        return Sender(Guard(self.settings.outbound_allow_hosts))
+
+    @cached_property
+    def _courier(self) -> Courier:
+        from shared.webhooks.deliver import Courier
+
+        vault = Vault(self.settings.secrets_key) if self.settings.secrets_key else None
+        return Courier(self.database, self.sender, vault, self.settings.public_base_url, self._checkpoint)
 
     @cached_property
     def _types(self) -> dict[str, JobType]:
@@ -188,6 +242,7 @@ class App:
             self._embedder or model,
             self._line or twilio,
             self.settings,
+            self._courier,
             self._checkpoint,
         )
         if services.chat is model and services.line is twilio:
@@ -202,6 +257,13 @@ def _prepare(model: AzureOpenAI, line: TwilioLine) -> None:
         line.prepare()
     except Exception as failed:  # noqa: BLE001 - whoever needs it meets the same failure, and can say what it stopped
         telemetry.warning("warm_up_failed", error_class=type(failed).__name__)
+
+
+def _why_held(text: str, sources: Sequence[str]) -> str | None:
+    """The check of generated texts; what it is made of is imported when the first comes in."""
+    from shared.knowledge.supported import unsupported
+
+    return unsupported(text, sources)
 
 
 def from_environment() -> App:

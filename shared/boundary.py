@@ -22,9 +22,14 @@ class Boundary(StrEnum):
     DOUBTED = "doubted"  # that a message may have left is recorded
     LOOKED_UP = "looked_up"  # Twilio's list is in hand, nothing of it is recorded
     RELEASED = "released"  # that nothing has arrived is committed: the message may be sent
+    ADMITTED = "admitted"  # a delivery's attempt has begun and is committed, the request has not
+    DELIVERED = "delivered"  # the endpoint's answer, or the failure, is in hand, nothing of it is recorded
+    SETTLED = "settled"  # what came of the attempt is committed, its job says nothing of it yet
     RETURNED = "returned"  # the job function has answered, nothing of that is recorded
     COMPLETING = "completing"  # the completion's statements have run, their transaction is open
     COMPLETED = "completed"  # the verdict is committed
+    TAKEN = "taken"  # a webhook's id is taken, its event is not stored
+    STORED = "stored"  # the event is committed with its jobs, its sender has no answer yet
 
 
 type Checkpoint = Callable[[Boundary], None]
@@ -35,6 +40,9 @@ def pass_by(boundary: Boundary) -> None:
     del boundary
 
 
-# What every job passes; the others are the way of a message that is sent.
+# What every job passes, what an event that comes in does, and what its delivery does; the others are the way of a message
+# that is sent.
 OF_THE_QUEUE = (Boundary.CLAIMED, Boundary.RETURNED, Boundary.COMPLETING, Boundary.COMPLETED)
-OF_THE_SAGA = tuple(boundary for boundary in Boundary if boundary not in OF_THE_QUEUE)
+OF_RECEIVING = (Boundary.TAKEN, Boundary.STORED)
+OF_DELIVERING = (Boundary.ADMITTED, Boundary.DELIVERED, Boundary.SETTLED)
+OF_THE_SAGA = tuple(boundary for boundary in Boundary if boundary not in OF_THE_QUEUE + OF_RECEIVING + OF_DELIVERING)

@@ -83,12 +83,19 @@ class FailureKind(StrEnum):
 
 
 class JobError(AntwoordError):
-    """A failure that a job names itself: `error_class` is a short word that people filter by."""
+    """A failure that a job names itself: `error_class` is a short word that people filter by.
+
+    `wait` is for a job that knows itself when to try again: seconds, in place of the type's policy.
+    """
 
     kind: FailureKind
 
-    def __init__(self, error_class: str, text: str) -> None:
+    def __init__(
+        self, error_class: str, text: str, *, http_status: int | None = None, wait: float | None = None
+    ) -> None:
         self.error_class = error_class
+        self.http_status = http_status
+        self.wait = wait
         super().__init__(text)
 
 
@@ -112,7 +119,8 @@ class HeldError(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as the queue and the people see it. `retry_after` is in seconds.
+    """One failed attempt, as the queue and the people see it. `retry_after` and `wait` are in seconds: when the other side
+    wants to be asked again, and what the job has decided in place of its type's policy.
 
     `service` names whose failure it was when that matters: "model" failures in a row make a type rest.
     """
@@ -123,6 +131,7 @@ class Failure:
     http_status: int | None = None
     retry_after: float | None = None
     service: str | None = None
+    wait: float | None = None
 
 
 # 408, 425 and the 5xx of gateways mean "not now"; 409 is Twilio's and OpenAI's word for a conflict that passes.
@@ -154,7 +163,7 @@ def classify(error: BaseException, *, idempotent: bool = True) -> Failure:
 
 def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
     if isinstance(error, JobError):
-        return Failure(error.kind, error.error_class, text)
+        return Failure(error.kind, error.error_class, text, error.http_status, wait=error.wait)
     if isinstance(error, DatabaseAway) or _is_from(error, "psycopg", "psycopg_pool"):
         return _database(error, text)
     status = _http_status(error)
@@ -166,11 +175,14 @@ def _classify(error: BaseException, text: str, idempotent: bool) -> Failure:
 def shorten(error: BaseException) -> str:
     """The error's own words, on one line, without secrets, at most 500 characters; the sentences of our own need no class."""
     words = " ".join(_words(error).split()) or type(error).__name__
+    return presentable(words if isinstance(error, JobError) else f"{type(error).__name__}: {words}")
+
+
+def presentable(words: str) -> str:
+    """A text that comes from elsewhere: without secrets, at most 500 characters, and storable."""
     for secret in _protected:
         words = words.replace(secret, "***")
-    clean = _SECRETS.sub(
-        lambda found: found[1] + "***", words if isinstance(error, JobError) else f"{type(error).__name__}: {words}"
-    )
+    clean = _SECRETS.sub(lambda found: found[1] + "***", words)
     clean = clean.replace("\0", "").encode("utf-8", "replace").decode()
     return clean if len(clean) <= ERROR_TEXT_LIMIT else clean[: ERROR_TEXT_LIMIT - 1] + "…"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shared.errors import AntwoordError
+from shared.errors import AntwoordError, UserError
 
 VERSION = b"\x01"
 NONCE_BYTES = 12
@@ -53,3 +53,13 @@ class Vault:
         raise SecretUnreadable(
             f"The secret of {place} cannot be read with SECRETS_KEY: put the key back that sealed it, behind the new one."
         )
+
+
+def open_vault(keys: Sequence[bytes] | None) -> Vault:
+    """The vault of SECRETS_KEY (`Settings.secrets_key`). Raises UserError when it is not set."""
+    if not keys:
+        raise UserError(
+            "SECRETS_KEY is not set: it seals the secrets of webhooks. `./antwoord secrets new-key` makes one.",
+            name="no_secrets_key",
+        )
+    return Vault(keys)

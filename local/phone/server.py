@@ -23,7 +23,7 @@ from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import TwilioStandIn
 
 STATIC = Path(__file__).parent / "static"
-_HEADERS = {
+HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -50,20 +50,20 @@ def phone_routes(
     feed = Feed(twilio, switches, people, jobs, can_kill=kill_host is not None)
 
     async def page(_: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers=_HEADERS)
+        return FileResponse(STATIC / "index.html", headers=HEADERS)
 
     async def static(request: Request) -> Response:
         path = STATIC / request.path_params["name"]
         if path.parent != STATIC or not path.is_file():
             return Response("Not found", 404)
-        return FileResponse(path, headers=_HEADERS)
+        return FileResponse(path, headers=HEADERS)
 
     async def events(request: Request) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(feed.events(request.is_disconnected), 200, headers, "text/event-stream")
 
     async def faults(request: Request) -> Response:
-        given = await _object(request)
+        given = await json_object(request)
         try:
             if request.method == "DELETE":
                 switches.turn_all_off()
@@ -75,7 +75,7 @@ def phone_routes(
         return JSONResponse({"on": switches.turned_on()})
 
     async def add_person(request: Request) -> Response:
-        phone = str((await _object(request)).get("phone", "")).replace(" ", "").replace("-", "")
+        phone = str((await json_object(request)).get("phone", "")).replace(" ", "").replace("-", "")
         if not is_number(phone):
             return JSONResponse({"error": "phone must be a number such as +31612345678"}, 400)
         feed.add_person(Person(phone, phone))
@@ -96,13 +96,13 @@ def phone_routes(
         Route("/phone/", page),
         Route("/phone/static/{name}", static),
         Route("/phone/events", events),
-        Route("/phone/faults", _only_json(faults), methods=["POST", "DELETE"]),
-        Route("/phone/people", _only_json(add_person), methods=["POST"]),
-        Route("/phone/kill", _only_json(kill), methods=["POST"]),
+        Route("/phone/faults", only_json(faults), methods=["POST", "DELETE"]),
+        Route("/phone/people", only_json(add_person), methods=["POST"]),
+        Route("/phone/kill", only_json(kill), methods=["POST"]),
     ]
 
 
-def _only_json(endpoint: Endpoint) -> Endpoint:
+def only_json(endpoint: Endpoint) -> Endpoint:
     """Refuse other content types: a foreign page in the same browser cannot send JSON here without asking first."""
 
     async def guarded(request: Request) -> Response:
@@ -113,7 +113,8 @@ def _only_json(endpoint: Endpoint) -> Endpoint:
     return guarded
 
 
-async def _object(request: Request) -> dict[str, Any]:
+async def json_object(request: Request) -> dict[str, Any]:
+    """The request's JSON object; an empty one when it holds something else."""
     try:
         given = await request.json()
     except ValueError:

@@ -22,7 +22,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-Where = Literal["chat", "embeddings", "create", "fetch", "list", "typing", "put", "get", "*"]
+Where = Literal[
+    "chat", "embeddings", "create", "fetch", "list", "typing", "account", "senders", "put", "get", "hook", "*"
+]
 What = Literal[
     "status",
     "status_after",

@@ -258,7 +258,7 @@ async def _read(request: Request) -> Call:
     elif kind == "application/json":
         try:
             call.json = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             call.json = None
     return call
 

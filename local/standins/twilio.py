@@ -2,7 +2,7 @@
 
 POST /2010-04-01/Accounts/{sid}/Messages.json       GET …/Messages.json?To&From&DateSent…
 GET | POST (redact) | DELETE …/Messages/{sid}.json  POST /v2/Indicators/Typing.json
-POST /phone/messages   (an employee writes)         and what is in twilio_admin.py
+POST /phone/messages   (an employee writes)         and what is in twilio_account.py and twilio_admin.py
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from local.standins.faults import FaultPlan
 from local.standins.server import Call, StandIn
+from local.standins.twilio_account import Account, Sender, page_of
 from local.standins.twilio_admin import FOREIGN, admin_routes, json_object
 from local.standins.twilio_callbacks import (
     PAUSES,
@@ -86,6 +87,9 @@ class TwilioStandIn(StandIn):
         self.webhook_url = webhook_url
         self.opted_out: set[str] = set()
         self.conditions = Conditions()
+        self.account = Account(account_sid)
+        self.senders: list[Sender] | None = None  # None: the one that answers, with its webhook as it is now
+        self._tries_of_webhook = len(webhook_pauses)
         self.messages = MessageStore(self.conditions)
         self._steps = steps
         self._outbox = Outbox(account_sid, auth_token, webhook_pauses)
@@ -223,6 +227,9 @@ class TwilioStandIn(StandIn):
             self._api(f"{_ACCOUNT}/Messages/{{sid}}.json", "POST", "fetch", self._redact),
             self._api(f"{_ACCOUNT}/Messages/{{sid}}.json", "DELETE", "fetch", self._delete),
             self._api("/v2/Indicators/Typing.json", "POST", "typing", self._typing),
+            self._api(f"{_ACCOUNT}.json", "GET", "account", lambda _: JSONResponse(self.account.as_json())),
+            self._api("/v2/Channels/Senders", "GET", "senders", self._list_senders),
+            self._api("/v2/Channels/Senders/{sender}", "GET", "senders", self._fetch_sender),
             Route("/phone/messages", self._write, methods=["POST"]),
             *admin_routes(self.conditions, self.messages, self.place),
         ]
@@ -324,6 +331,24 @@ class TwilioStandIn(StandIn):
             raise Refused(404, 20404, "The message was not found")
         self.messages.tell("typing", self.messages.change(message.sid, read=True))
         return JSONResponse({"success": True})
+
+    def own_sender(self) -> Sender:
+        """The sender of the number that answers, as if its webhook had been set by the book."""
+        hook = self.webhook_url
+        overrides = f"#rc={self._tries_of_webhook}&rp=all"
+        return Sender(self.whatsapp_from, callback_url=hook and hook + overrides, fallback_url=hook)
+
+    def _list_senders(self, call: Call) -> Response:
+        wanted = call.request.query_params.get("Channel", "whatsapp")
+        shown = [self.own_sender()] if self.senders is None else self.senders
+        return JSONResponse(page_of([one for one in shown if one.sender_id.startswith(f"{wanted}:")], self.url))
+
+    def _fetch_sender(self, call: Call) -> Response:
+        shown = [self.own_sender()] if self.senders is None else self.senders
+        found = next((one for one in shown if one.sid == call.request.path_params["sender"]), None)
+        if found is None:
+            raise _not_found(call.request)
+        return JSONResponse(found.as_json(self.url))
 
     async def _write(self, request: Request) -> Response:
         given = await json_object(request)

@@ -101,6 +101,11 @@ class StorageWake:
         if thread is not None:
             thread.join(timeout)
 
+    def count(self) -> int:
+        """About how many hints wait on the queue: for whoever checks a set-up. Raises what the library raises."""
+        with self._open() as queue:
+            return int(queue.get_queue_properties().approximate_message_count or 0)
+
     def _run(self) -> None:
         """The background thread: until it is closed, or another has taken its place."""
         me, queue = threading.current_thread(), None

@@ -10,6 +10,8 @@ from shared.errors import Failure
 from shared.jobs.autoreply import is_unsettled as unsettled_autoreply
 from shared.jobs.autoreply import on_bury as bury_autoreply
 from shared.jobs.autoreply import run as autoreply
+from shared.jobs.deliver_event import on_bury as bury_deliver_event
+from shared.jobs.deliver_event import run as deliver_event
 from shared.jobs.embed_record import on_bury as bury_embed_record
 from shared.jobs.embed_record import run as embed_record
 from shared.jobs.import_people import on_bury as bury_import_people
@@ -21,7 +23,7 @@ from shared.jobs.services import Services
 from shared.jobs.suggest import on_bury as bury_suggest
 from shared.jobs.suggest import run as suggest
 from shared.queue.job import Job, JobType, Lease, Verdict, Write, always_settled
-from shared.queue.policy import ANSWERS, LINES, RECORDS, Policy
+from shared.queue.policy import ANSWERS, DELIVERIES, LINES, RECORDS, Policy
 
 type Run = Callable[[Services, Job, Lease], Verdict]
 type OnBury = Callable[[Services, Job, Failure], Sequence[Write]]
@@ -32,6 +34,7 @@ TYPES: dict[str, tuple[Run, Policy, OnBury]] = {
     "suggest": (suggest, ANSWERS, bury_suggest),
     "embed_record": (embed_record, RECORDS, bury_embed_record),
     "import_people": (import_people, RECORDS, bury_import_people),
+    "deliver_event": (deliver_event, DELIVERIES, bury_deliver_event),
 }
 
 

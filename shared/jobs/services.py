@@ -9,15 +9,19 @@ from shared.clients.azure_openai import ChatModel, Embedder
 from shared.clients.twilio import Line
 from shared.db.pool import Database
 from shared.settings import Settings
+from shared.webhooks.deliver import Courier
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The database, the model, the line to WhatsApp, the settings, and the points at which a test may end the process."""
+    """The database, the model, the line to WhatsApp, the settings, who delivers events, and the points at which a test may end
+    the process.
+    """
 
     database: Database
     chat: ChatModel
     embedder: Embedder
     line: Line
     settings: Settings
+    courier: Courier
     checkpoint: Checkpoint = pass_by

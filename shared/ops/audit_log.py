@@ -21,8 +21,9 @@ PAGE_SIZE = 50
 TOLD: Final = ("title", "name", "collection", "source", "rows", "dry_run", "outcome", "type", "became", "reason", "edited",
                "covers", "settled",
                "weight", "max_running", "total", "rate", "restarted", "joined", "left_out", "left_paused",
-               "skipped")  # fmt: skip
-NAMING: Final = ("title", "source")  # what names a document or an import that is gone
+               "not_deliveries", "skipped", "to", "url", "events", "concurrency", "timeout_seconds", "schedule",
+               "signature_header", "headers", "overlap_hours", "result", "http_status", "scheme")  # fmt: skip
+NAMING: Final = ("title", "source", "endpoint")  # what names a thing that is gone
 PLACES: Final = {
     "conversation": "/conversations/",
     "document": "/documents/",
@@ -31,6 +32,10 @@ PLACES: Final = {
     "job": "/jobs/",
     "replay": "/jobs/replays/",
     "job_type": "/jobs/queue/",
+    "event": "/webhooks/events/",
+    "delivery": "/webhooks/deliveries/",
+    "endpoint": "/webhooks/endpoints/",
+    "source": "/webhooks/sources/",
 }
 
 

@@ -22,8 +22,18 @@ NAMES = """
     SELECT 'job', id, type FROM ai_jobs WHERE id = ANY (%(job)s::uuid[])
     UNION ALL
     SELECT 'replay', id, reason FROM replays WHERE id = ANY (%(replay)s::uuid[])
+    UNION ALL
+    SELECT 'event', id, type FROM webhook_events WHERE id = ANY (%(event)s::uuid[])
+    UNION ALL
+    SELECT 'delivery', d.id, e.type || ' → ' || n.name
+    FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id JOIN webhook_endpoints n ON n.id = d.endpoint_id
+    WHERE d.id = ANY (%(delivery)s::uuid[])
+    UNION ALL
+    SELECT 'endpoint', id, name FROM webhook_endpoints WHERE id = ANY (%(endpoint)s::uuid[])
+    UNION ALL
+    SELECT 'source', id, name FROM webhook_sources WHERE id = ANY (%(source)s::uuid[])
 """
-TYPES = ("conversation", "document", "person", "import", "job", "replay")
+TYPES = ("conversation", "document", "person", "import", "job", "replay", "event", "delivery", "endpoint", "source")
 
 type Target = tuple[str, UUID]
 

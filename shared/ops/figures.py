@@ -36,6 +36,12 @@ NOW = """
     UNION ALL
     SELECT 'replay', id, NULL, reason, total, created_at FROM replays WHERE state = 'running'
     UNION ALL
+    SELECT 'held_event', NULL, NULL, NULL, count(*)::int, NULL FROM webhook_events
+    WHERE held_reason IS NOT NULL AND decision IS NULL
+    UNION ALL
+    SELECT 'endpoint_resting', id, name, NULL, failures_in_row, open_until FROM webhook_endpoints
+    WHERE open_until IS NOT NULL AND disabled_at IS NULL
+    UNION ALL
     SELECT 'people', NULL, NULL, NULL, count(*)::int, NULL FROM conversations WHERE needs_person_since IS NOT NULL
     UNION ALL
     (SELECT 'person', c.id, coalesce(p.name, c.profile_name, c.address), c.needs_person_reason, 1, c.needs_person_since

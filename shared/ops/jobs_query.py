@@ -23,19 +23,23 @@ STATES: Final = ("pending", "processing", "failed", "done", "closed")
 
 LIST = """
     SELECT j.id, j.seq, j.type, j.status,
-        coalesce(p.name, c.profile_name, c.address, d.title, e.name, i.source) AS name,
+        coalesce(p.name, c.profile_name, c.address, d.title, e.name, i.source, v.type || ' → ' || n.name) AS name,
         CASE WHEN c.id IS NOT NULL THEN '/conversations/' || c.id WHEN d.id IS NOT NULL THEN '/documents/' || d.id
-            WHEN e.id IS NOT NULL THEN '/people/' || e.id WHEN i.id IS NOT NULL THEN '/people/imports/' || i.id END AS place,
+            WHEN e.id IS NOT NULL THEN '/people/' || e.id WHEN i.id IS NOT NULL THEN '/people/imports/' || i.id
+            WHEN v.id IS NOT NULL THEN '/webhooks/events/' || v.id END AS place,
         j.attempts, j.max_attempts, j.run, j.next_run_at, j.error_class, j.last_error, j.created_at, j.updated_at,
         j.closed_at, j.closed_by, j.closed_reason, j.payload, j.replay_id
     FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id LEFT JOIN people p ON p.id = c.person_id
         CROSS JOIN LATERAL (
-            SELECT j.payload ->> CASE j.type WHEN 'embed_record' THEN 'id' WHEN 'import_people' THEN 'import_id' END
+            SELECT j.payload ->> CASE j.type WHEN 'embed_record' THEN 'id' WHEN 'import_people' THEN 'import_id'
+                WHEN 'deliver_event' THEN 'delivery_id' END
         ) AS text (id)
         CROSS JOIN LATERAL (SELECT CASE WHEN pg_input_is_valid(text.id, 'uuid') THEN text.id::uuid END) AS target (id)
         LEFT JOIN documents d ON d.id = target.id AND j.payload ->> 'record' = 'document'
         LEFT JOIN people e ON e.id = target.id AND j.payload ->> 'record' = 'person'
         LEFT JOIN imports i ON i.id = target.id AND j.type = 'import_people'
+        LEFT JOIN webhook_deliveries w ON w.id = target.id AND j.type = 'deliver_event'
+        LEFT JOIN webhook_events v ON v.id = w.event_id LEFT JOIN webhook_endpoints n ON n.id = w.endpoint_id
     WHERE (%(status)s::text IS NULL OR j.status = %(status)s)
         AND (NOT %(is_open)s OR j.closed_at IS NULL) AND (NOT %(is_closed)s OR j.closed_at IS NOT NULL)
         AND (%(type)s::text IS NULL OR j.type = %(type)s)

@@ -32,12 +32,14 @@ def dry_run(visit: Visit) -> Response:
 def start(visit: Visit) -> Response:
     """Run them again, at the rate and with the reason that were given."""
     wanted = _replayable(visit.form)
-    rate, reason = visit.form.choice("rate", RATES), visit.form.raw("reason")
+    rate, reason, to = visit.form.choice("rate", RATES), visit.form.raw("reason"), visit.form.text("to")
     try:
         with visit.database.connection() as connection:
-            plan = replays.start(connection, _dead(wanted), who=visit.who, reason=reason, rate=RATES[rate or RATE])
+            plan = replays.start(
+                connection, _dead(wanted), who=visit.who, reason=reason, rate=RATES[rate or RATE], to=to
+            )
     except UserError as wrong:
-        return _ask(visit, wanted, wrong, rate or RATE, reason)
+        return _ask(visit, wanted, wrong, rate or RATE, reason, to)
     visit.wake()
     return visit.back(f"/jobs/replays/{plan.id}", notice="replay_started")
 
@@ -82,11 +84,18 @@ def resume(visit: Visit) -> Response:
 
 
 def _ask(
-    visit: Visit, wanted: Filter, problem: UserError | None = None, rate: str = RATE, reason: str = ""
+    visit: Visit,
+    wanted: Filter,
+    problem: UserError | None = None,
+    rate: str = RATE,
+    reason: str = "",
+    to: str | None = None,
 ) -> Response:
     """The page that says what would be done, and asks how fast and why."""
     with visit.database.connection() as connection:
         found = replays.dry_run(connection, _dead(wanted), rate=RATES[rate])
+        has_deliveries = any(row.type == replays.DELIVERY for row in found.counts)
+        endpoints = replays.endpoint_names(connection) if has_deliveries else []
     return visit.page(
         "replays/ask.html",
         409 if problem else 200,
@@ -98,6 +107,8 @@ def _ask(
         restarted=found.restarted,
         rates=[(name, number, found.restarted / number) for name, number in RATES.items()],
         rate=rate,
+        endpoints=endpoints,
+        to=to,
         reason=reason,
         most=REASON_LIMIT,
     )

@@ -7,8 +7,11 @@ from shared.ops import (
     audit_log,
     conversation_actions,
     conversations,
+    delivery_figures,
     documents,
     documents_search,
+    endpoints,
+    events,
     imports,
     job_types,
     jobs,
@@ -16,6 +19,7 @@ from shared.ops import (
     overview,
     people,
     replays,
+    webhook_sources,
 )
 from shared.ops.routes import Route
 
@@ -28,6 +32,10 @@ TABLE: tuple[Route, ...] = (
     *jobs_actions.ROUTES,
     *job_types.ROUTES,
     *replays.ROUTES,
+    *events.ROUTES,
+    *endpoints.ROUTES,
+    *webhook_sources.ROUTES,
+    *delivery_figures.ROUTES,
     *documents.ROUTES,
     *documents_search.ROUTES,
     *people.ROUTES,

@@ -83,6 +83,20 @@ class Times:
             return self._words("time.hours", n=round(seconds / HOUR))
         return self._words("time.days", n=round(seconds / DAY))
 
+    def exactly(self, seconds: float) -> str:
+        """A short length of time that is to be compared: 8 ms; 0,2 s; 15 s; longer ones as `lasting`."""
+        if seconds < 0.1:
+            return f"{max(round(seconds * 1000), 1)}\N{NO-BREAK SPACE}ms"
+        if seconds < 10:
+            shown = f"{seconds:.1f}"
+            return f"{shown.replace('.', ',') if self._words.language == 'nl' else shown}\N{NO-BREAK SPACE}s"
+        return self.lasting(seconds)
+
+    def name_of(self, moment: datetime, seconds: float) -> str:
+        """What a step of a plot is called: its time, and of whole days and longer periods the day."""
+        there = local(moment)
+        return f"{there:%H:%M}" if seconds <= 2 * DAY else f"{there.day} {self._month(there)}"
+
     def between(self, start: datetime, end: datetime) -> Markup:
         """The length of time between two moments."""
         return self.lasting((end - start) / timedelta(seconds=1))

@@ -13,6 +13,7 @@ from shared import audit
 from shared.errors import UserError
 from shared.ops.fields import Fields
 from shared.ops.figures import Overview
+from shared.ops.figures_kept import KeptFigures
 from shared.ops.incoming import Incoming
 from shared.ops.render import digest, framed, render, url, utc_now
 from shared.ops.session import Session
@@ -21,8 +22,10 @@ from shared.ops.words import Words
 
 if TYPE_CHECKING:
     from shared.clients.azure_openai import Embedder
+    from shared.clients.guard import Guard
     from shared.db.pool import Conn, Database
     from shared.settings import Settings
+    from shared.webhooks.sending import Sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class Services:
     embedder: Callable[[], Embedder]
     wake: Callable[[float], None]
     overview: Overview
+    figures: KeptFigures
+    guard: Guard
+    sender: Sender
 
 
 @dataclass(frozen=True, slots=True)

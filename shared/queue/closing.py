@@ -81,6 +81,11 @@ CANCEL_IMPORT = """
     FROM ai_jobs j
     WHERE j.id = %(id)s AND i.id = uuid_or_null(j.payload ->> 'import_id') AND i.state IN ('waiting', 'running')
 """
+CANCEL_DELIVERY = """
+    UPDATE webhook_deliveries d SET state = 'dead'
+    FROM ai_jobs j
+    WHERE j.id = %(id)s AND d.id = uuid_or_null(j.payload ->> 'delivery_id') AND d.state = 'waiting'
+"""
 # The file was kept for a restart; now there will be none.
 FORGET_IMPORT = """
     UPDATE imports i SET content = NULL, state = 'failed', reason = coalesce(reason, 'closed'),
@@ -157,6 +162,8 @@ def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
                 connection.execute(CANCEL_DOCUMENT, key)
             case "import_people":
                 connection.execute(CANCEL_IMPORT, key)
+            case "deliver_event":
+                connection.execute(CANCEL_DELIVERY, key)
         audit.record(connection, who=who, what="cancel_job", target_type="job", target_id=job_id, type=job[0])
         return "cancelled"
 

@@ -44,8 +44,8 @@ COUNT = """
 class Filter:
     """Dead letters that match everything that is given.
 
-    `error` is a part of the last error's text, in any case; it died at `since` or later and before `until`, and `older_than`
-    seconds ago.
+    `error` is a part of the last error's text, in any case; `endpoint` names where a delivery was to go; it died at
+    `since` or later and before `until`, and `older_than` seconds ago.
     """
 
     job_type: str | None = None
@@ -55,6 +55,7 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     older_than: float | None = None
+    endpoint: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What is given, under the names that the command has for it."""

@@ -22,6 +22,8 @@ LOCK_JOB = """
     SELECT FROM ai_jobs WHERE id = %(id)s AND lease_token = %(token)s AND status = 'processing' FOR NO KEY UPDATE
 """
 
+type Waiting = Callable[[], contextlib.AbstractContextManager[None]]
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -77,11 +79,17 @@ class Lease:
     """A worker's hold on one job: every write that the job makes goes through `transaction`."""
 
     def __init__(
-        self, database: Database, job: Job, seconds: float, is_stopping: Callable[[], bool] = lambda: False
+        self,
+        database: Database,
+        job: Job,
+        seconds: float,
+        is_stopping: Callable[[], bool] = lambda: False,
+        waiting: Waiting = contextlib.nullcontext,
     ) -> None:
         self.job = job
         self._seconds = seconds
         self.is_stopping = is_stopping
+        self.waiting = waiting  # `with lease.waiting():` around a wait for the network lends the job's slot meanwhile
         self._database = database
 
     @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Conn, Database
 from shared.errors import AntwoordError, DatabaseAway, Failure, FailureKind, LeaseLost, classify
 from shared.queue import store
-from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write, lock, no_writes
+from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Waiting, Write, lock, no_writes
 
 MODEL_FAILURES_BEFORE_REST = 5
 MODEL_REST_SECONDS = 10.0
@@ -66,7 +67,7 @@ class Outcomes:
         self._stopping = stopping
         self._checkpoint = checkpoint
 
-    def run(self, job: Job) -> Returned | None:
+    def run(self, job: Job, waiting: Waiting = contextlib.nullcontext) -> Returned | None:
         """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it.
 
         A job that is done and has nothing to write is given back instead, to be recorded together with others.
@@ -74,7 +75,7 @@ class Outcomes:
         began = time.monotonic()
         try:
             verdict = self._types[job.type].run(
-                job, Lease(self._database, job, self._lease_seconds, self._stopping.is_set)
+                job, Lease(self._database, job, self._lease_seconds, self._stopping.is_set, waiting)
             )
         except Stopped:
             self._safely(job, partial(self.give_back, job))

@@ -43,13 +43,17 @@ class Policy:
     draw: Callable[[], float] = random.random
 
     def delay(self, attempts: int, failure: Failure, last: float = 0.0) -> float:
-        """Seconds until the next try: the policy's wait, or longer if the other side asked for it.
+        """Seconds until the next try: the policy's wait, or longer if the other side asked for it, or what the job decided.
 
         `last` is the wait before, in seconds: for the policies that go by it.
         """
+        if failure.wait is not None:
+            return failure.wait
         return max(self.wait(max(attempts, 1), last, self.draw()), failure.retry_after or 0.0)
 
 
 ANSWERS = Policy(age_limit=15 * MINUTE)
 LINES = Policy(age_limit=HOUR)
 RECORDS = Policy(age_limit=24 * HOUR)
+# Each delivery's wait is by its endpoint's schedule and comes with the failure (shared/webhooks/deliver.py).
+DELIVERIES = Policy(wait=scheduled, age_limit=72 * HOUR)

@@ -6,6 +6,9 @@ it at once take turns, and none is skipped or taken twice. What died after the p
 
 The plan is ahead of the clock by a few seconds at most, and waits while its restarted jobs are due and nobody takes them, so
 that live jobs never queue up behind a replay.
+
+Dead deliveries may go to another endpoint instead: each then gets a delivery and a job of its own, due at its slot, and its
+dead letter is closed. What is no delivery stays a dead letter.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -42,18 +46,23 @@ AHEAD_SECONDS_AT_LEAST = 3.0
 AHEAD_JOBS = 30
 BACKLOG_SECONDS = 2.0  # of its rate, due and not taken: the replay waits
 DRIVE_SECONDS = 0.1  # that a worker spends on replays between two polls
+DELIVERY = "deliver_event"  # the type of the jobs that can go to another endpoint
+BY_ITSELF = "antwoord"  # who stops a replay whose endpoint was disabled meanwhile
 
 # Somebody else has what a restart needs: it is tried again, a fraction of a second later.
 HELD = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
+ENDPOINT = "SELECT id, disabled_at IS NOT NULL FROM webhook_endpoints WHERE name = %(name)s"
+ENDPOINT_NAMES = "SELECT name FROM webhook_endpoints WHERE disabled_at IS NULL ORDER BY name"
 START = """
-    INSERT INTO replays (who, reason, filter, rate, total)
-    SELECT %(who)s, %(reason)s, %(filter)s, %(rate)s, count(*) FROM dead_letters_matching(%(filter)s, now())
+    INSERT INTO replays (who, reason, filter, rate, to_endpoint, total)
+    SELECT %(who)s, %(reason)s, %(filter)s, %(rate)s, %(to_endpoint)s, count(*) FROM dead_letters_matching(%(filter)s, now())
     RETURNING id, total
 """
 SHOW = """
     SELECT id, who, reason, filter, rate, state, total, restarted, joined, left_out, left_paused, paused_types, skipped,
-        stopped_by, created_at, ended_at
+        stopped_by, created_at, ended_at, not_deliveries,
+        (SELECT n.name FROM webhook_endpoints n WHERE n.id = to_endpoint) AS to
     FROM replays WHERE (%(id)s::uuid IS NULL OR id = %(id)s) AND (%(state)s::text IS NULL OR state = %(state)s)
     ORDER BY created_at DESC LIMIT %(limit)s
 """
@@ -78,7 +87,8 @@ RUNNING = """
 # A conversation that somebody holds must not make a step hold fifty others for long.
 BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 LOCK = """
-    SELECT id, who, filter, rate, cursor_seq, created_at,
+    SELECT id, who, reason, filter, rate, cursor_seq, created_at, to_endpoint,
+        EXISTS (SELECT FROM webhook_endpoints n WHERE n.id = to_endpoint AND n.disabled_at IS NOT NULL) AS is_disabled,
         extract(epoch FROM greatest(next_due_at, now()) - now())::float8 AS due_in
     FROM replays WHERE id = %(id)s AND state = 'running' FOR NO KEY UPDATE SKIP LOCKED
 """
@@ -119,17 +129,22 @@ RESTART_ALL = """
     WHERE j.id = next.id AND j.status = 'failed' AND j.closed_at IS NULL
     RETURNING j.id
 """
+# Each goes to another endpoint as a delivery of its own.
+SEND_ELSEWHERE = """
+    SELECT dead_job, new_delivery, new_job
+    FROM send_elsewhere(%(ids)s, %(due_in)s, %(to_endpoint)s, %(replay_id)s, %(who)s, %(reason)s)
+"""
 MOVE = """
     UPDATE replays SET cursor_seq = %(cursor)s, next_due_at = now() + make_interval(secs => %(due_in)s),
         restarted = restarted + %(restarted)s, joined = joined + %(joined)s, left_out = left_out + %(left_out)s,
-        left_paused = left_paused + %(left_paused)s,
+        left_paused = left_paused + %(left_paused)s, not_deliveries = not_deliveries + %(not_deliveries)s,
         paused_types = ARRAY (SELECT DISTINCT unnest(paused_types || %(paused_types)s::text[]) ORDER BY 1)
     WHERE id = %(id)s
 """
 # What matched at the start and was not there any more when its turn came was restarted or closed by somebody else.
 FINISH = """
     UPDATE replays SET state = 'done', ended_at = now(),
-        skipped = greatest(total - restarted - joined - left_out - left_paused, 0)
+        skipped = greatest(total - restarted - joined - left_out - left_paused - not_deliveries, 0)
     WHERE id = %(id)s
 """
 
@@ -139,7 +154,8 @@ class Replay:
     """A plan and how far it is. `left_out` may have arrived, so a person looks at them; `skipped` went another way meanwhile.
 
     `left_paused` are of the types in `paused_types`, which were paused, or unknown: nobody would have run them, so they stay
-    dead letters for a replay when their type goes on.
+    dead letters for a replay when their type goes on. `to` is the endpoint that deliveries go to instead of their own; then
+    what is no delivery is left as it is, and counted in `not_deliveries`.
     `total` are the dead letters that matched when it was made, `rate` restarts a second.
     """
 
@@ -159,11 +175,14 @@ class Replay:
     stopped_by: str | None
     created_at: datetime
     ended_at: datetime | None
+    not_deliveries: int = 0
+    to: str | None = None
 
     @property
     def handled(self) -> int:
         """How many of the total it has dealt with."""
-        return min(self.restarted + self.joined + self.left_out + self.left_paused + self.skipped, self.total)
+        left = self.left_out + self.left_paused + self.not_deliveries
+        return min(self.restarted + self.joined + left + self.skipped, self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +205,31 @@ class DryRun:
     joining: int
     seconds: float
     counts: list[Count]
+    not_deliveries: int = 0
+    to: str | None = None
 
     @property
     def restarted(self) -> int:
-        """How many would run of their own."""
-        return self.total - self.left_out - self.left_paused - self.joining
+        """How many would run of their own, or go to the other endpoint."""
+        return self.total - self.left_out - self.left_paused - self.joining - self.not_deliveries
 
 
-def dry_run(connection: Conn, wanted: Filter, *, rate: float) -> DryRun:
-    """Count what a replay would restart, and change nothing. Raises UserError for a rate that cannot be."""
+def dry_run(connection: Conn, wanted: Filter, *, rate: float, to: str | None = None) -> DryRun:
+    """Count what a replay would restart, and change nothing.
+
+    `to` names the endpoint that deliveries go to instead of their own. Raises UserError for a rate that cannot be, and for
+    an endpoint that is not there or disabled.
+    """
     _check_rate(rate)
+    find_endpoint(connection, to)
     counts = count_dead(connection, wanted)
+    if to is not None:
+        deliveries = [found for found in counts if found.type == DELIVERY]
+        others = sum(found.count for found in counts if found.type != DELIVERY)
+        paused = sum(found.left_paused for found in deliveries)
+        sent = sum(found.count for found in deliveries) - paused
+        types = [DELIVERY] if paused else []
+        return DryRun(sent + paused + others, 0, paused, types, 0, sent / rate, counts, others, to)
     total, left_out = sum(found.count for found in counts), sum(found.left_out for found in counts)
     joining, left_paused = sum(found.joining for found in counts), sum(found.left_paused for found in counts)
     paused_types = sorted({found.type for found in counts if found.left_paused})
@@ -204,17 +237,39 @@ def dry_run(connection: Conn, wanted: Filter, *, rate: float) -> DryRun:
     return DryRun(total, left_out, left_paused, paused_types, joining, seconds, counts)
 
 
-def start(connection: Conn, wanted: Filter, *, who: str, reason: str, rate: float) -> Replay:
-    """Make the plan: all dead letters that match now, `rate` a second. Raises UserError for a wrong rate, or no reason."""
+def start(connection: Conn, wanted: Filter, *, who: str, reason: str, rate: float, to: str | None = None) -> Replay:
+    """Make the plan: all dead letters that match now, `rate` a second; deliveries to the endpoint `to`, if that is given.
+
+    Raises UserError for a wrong rate, no reason, and an endpoint that is not there or disabled.
+    """
     _check_rate(rate)
     said = stated(reason, "the replay")
     with connection.transaction():
-        parameters = {"who": storable(who), "reason": said, "filter": wanted.as_jsonb(), "rate": rate}
+        parameters = {"who": storable(who), "reason": said, "filter": wanted.as_jsonb(), "rate": rate,
+                      "to_endpoint": find_endpoint(connection, to)}  # fmt: skip
         row = one(connection, START, parameters)
         assert row is not None
         audit.record(connection, who=who, what="start_replay", target_type="replay", target_id=row[0],
-                     filter=wanted.as_json(), rate=rate, total=row[1], reason=said)  # fmt: skip
+                     filter=wanted.as_json(), rate=rate, total=row[1], reason=said, to=to)  # fmt: skip
         return _known(connection, row[0])
+
+
+def find_endpoint(connection: Conn, name: str | None) -> UUID | None:
+    """The endpoint of this name, if one is named. Raises UserError when there is none, or it is disabled."""
+    if name is None:
+        return None
+    found = one(connection, ENDPOINT, {"name": storable(name)})
+    if found is None:
+        raise UserError(f"There is no endpoint {storable(name)}: see `endpoints list`.", name="no_endpoint")
+    endpoint_id, is_disabled = found
+    if is_disabled:
+        raise UserError(f"The endpoint {name} is disabled: enable it first.", name="endpoint_is_disabled")
+    return UUID(str(endpoint_id))
+
+
+def endpoint_names(connection: Conn) -> list[str]:
+    """The endpoints that deliveries can be sent to."""
+    return [str(name) for (name,) in connection.execute(ENDPOINT_NAMES)]
 
 
 def stop(connection: Conn, replay_id: UUID, *, who: str) -> Replay | None:
@@ -309,6 +364,11 @@ def _step(connection: Conn, replay_id: UUID) -> _Stepped:
         plan = cursor.execute(LOCK, {"id": replay_id}).fetchone()
     if plan is None:
         return _Stepped(has_moved=False)
+    if plan["is_disabled"]:  # what would be sent there would only die once more; a person enables it and resumes
+        connection.execute(STOP, {"id": replay_id, "who": BY_ITSELF})
+        audit.record(connection, who=BY_ITSELF, what="stop_replay", target_type="replay", target_id=replay_id,
+                     reason="the endpoint is disabled")  # fmt: skip
+        return _Stepped(has_moved=False)
     room = min(STEP, math.floor((ahead(plan["rate"]) - plan["due_in"]) * plan["rate"]) + 1)
     if room < 1 or _is_held_back(connection, plan):
         return _Stepped(has_moved=False)
@@ -343,7 +403,7 @@ def _is_held_back(connection: Conn, plan: dict[str, Any]) -> bool:
 
 def _take(connection: Conn, step: _Step, found: Sequence[Sequence[Any]]) -> bool:
     """Restart these in their order; False when it must stop before the last, because somebody holds what one of them needs."""
-    for take, group in itertools.groupby(found, _way):
+    for take, group in itertools.groupby(found, partial(_way, step)):
         try:
             take(connection, step, list(group))
         except HELD as held:
@@ -352,9 +412,11 @@ def _take(connection: Conn, step: _Step, found: Sequence[Sequence[Any]]) -> bool
     return True
 
 
-def _way(row: Sequence[Any]) -> Callable[[Conn, _Step, Sequence[Sequence[Any]]], None]:
+def _way(step: _Step, row: Sequence[Any]) -> Callable[[Conn, _Step, Sequence[Sequence[Any]]], None]:
     """How a dead letter is dealt with."""
-    _id, _seq, conversation_id, may_have_left, _type, is_paused = row
+    _id, _seq, conversation_id, may_have_left, job_type, is_paused = row
+    if step.plan["to_endpoint"] is not None:
+        return _leave_others if job_type != DELIVERY else _leave_out if is_paused else _take_elsewhere
     if may_have_left or is_paused:
         return _leave_out
     return _take_together if conversation_id is None else _take_one_by_one
@@ -369,6 +431,21 @@ def _leave_out(_: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
         step.cursor = seq
 
 
+def _leave_others(_: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
+    """These are no deliveries, so another endpoint is nothing to them."""
+    step.counts["not_deliveries"] += len(rows)
+    step.cursor = rows[-1][1]
+
+
+def _take_elsewhere(connection: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
+    slots = _slots(step, rows)
+    with connection.transaction():
+        parameters = {"ids": list(slots), "due_in": list(slots.values()), "to_endpoint": step.plan["to_endpoint"],
+                      "replay_id": step.plan["id"], "who": step.plan["who"], "reason": step.plan["reason"]}  # fmt: skip
+        sent = [row[0] for row in connection.execute(SEND_ELSEWHERE, parameters)]
+    _restarted(step, rows, slots, sent)
+
+
 def _take_one_by_one(connection: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
     for job_id, seq, conversation_id, *_ in rows:
         outcome = _restart(connection, step, job_id)
@@ -381,15 +458,25 @@ def _take_one_by_one(connection: Conn, step: _Step, rows: Sequence[Sequence[Any]
 
 
 def _take_together(connection: Conn, step: _Step, rows: Sequence[Sequence[Any]]) -> None:
-    gap = 1 / step.plan["rate"]
-    slots = {row[0]: step.slot + number * gap for number, row in enumerate(rows)}
+    slots = _slots(step, rows)
     with connection.transaction():
         parameters = {"replay_id": step.plan["id"], "ids": list(slots), "due_in": list(slots.values())}
         restarted = [row[0] for row in connection.execute(RESTART_ALL, parameters)]
+    _restarted(step, rows, slots, restarted)
+
+
+def _slots(step: _Step, rows: Sequence[Sequence[Any]]) -> dict[UUID, float]:
+    """When each of them is due, in seconds from now."""
+    gap = 1 / step.plan["rate"]
+    return {row[0]: step.slot + number * gap for number, row in enumerate(rows)}
+
+
+def _restarted(step: _Step, rows: Sequence[Sequence[Any]], slots: dict[UUID, float], restarted: Sequence[UUID]) -> None:
+    """Of these rows those in `restarted` run again; the others went another way meanwhile."""
     step.jobs += restarted
     step.due_in += [slots[job_id] for job_id in restarted]
     step.counts["restarted"] += len(restarted)
-    step.slot += len(rows) * gap
+    step.slot += len(rows) / step.plan["rate"]
     step.cursor = rows[-1][1]
 
 
@@ -420,7 +507,8 @@ def _restart(connection: Conn, step: _Step, job_id: UUID) -> str:
 def _record(connection: Conn, step: _Step) -> None:
     parameters = {"id": step.plan["id"], "cursor": step.cursor, "due_in": step.slot, "restarted": step.counts["restarted"],
                   "joined": step.counts["joined"], "left_out": step.counts["kept"],
-                  "left_paused": step.counts["paused"], "paused_types": list(step.paused_types)}  # fmt: skip
+                  "left_paused": step.counts["paused"], "paused_types": list(step.paused_types),
+                  "not_deliveries": step.counts["not_deliveries"]}  # fmt: skip
     connection.execute(MOVE, parameters)
     if step.jobs:
         audit.record(connection, who=step.plan["who"], what="replay_jobs", target_type="replay",
@@ -431,7 +519,7 @@ def _audit_end(connection: Conn, replay_id: UUID, who: str) -> None:
     ended = _known(connection, replay_id)
     audit.record(connection, who=who, what="finish_replay", target_type="replay", target_id=replay_id,
                  restarted=ended.restarted, joined=ended.joined, left_out=ended.left_out,
-                 left_paused=ended.left_paused, skipped=ended.skipped)  # fmt: skip
+                 left_paused=ended.left_paused, not_deliveries=ended.not_deliveries or None, skipped=ended.skipped)  # fmt: skip
 
 
 def _change(connection: Conn, replay_id: UUID, who: str, *, running: bool) -> Replay | None:

@@ -23,7 +23,7 @@ from shared.queue.heartbeat import Heartbeat
 from shared.queue.job import Job, JobType
 from shared.queue.outcome import Outcomes, Returned
 from shared.queue.patience import Patience
-from shared.queue.slots import Slots
+from shared.queue.slots import LENDS_AFTER_SECONDS, LENT_AT_MOST, Slots
 
 RESCUE_EVERY_SECONDS = 1.0
 SLOT_WAIT_SECONDS = 1.0
@@ -99,7 +99,9 @@ class Worker:
         the next one, so that nobody waits for company, and many share a commit.
         """
         ends, ran, failures = time.monotonic() + seconds, 0, 0
-        with self._heartbeat.running(), Crew[Returned](concurrency) as crew:
+        # A crew of one has no thread: its slot is lent to the process, not to this drain.
+        threads = concurrency + LENT_AT_MOST
+        with self._heartbeat.running(), Crew[Returned](threads) as crew:
             returned: list[Returned] = []
             while not self._stopping.is_set() and time.monotonic() < ends:
                 try:
@@ -107,21 +109,27 @@ class Worker:
                     # A caller that finds no slot waits for one, a second at most: so a wake message stays in hand, and the ones
                     # behind it in the queue, whose length is what the platform scales by, until this process can do
                     # something for it.
-                    taken = self._slots.take(concurrency - crew.busy, wait=SLOT_WAIT_SECONDS if is_idle else 0.0)
+                    room = concurrency - crew.busy + self._slots.lent_by(crew)
+                    taken = self._slots.take(room, wait=SLOT_WAIT_SECONDS if is_idle else 0.0)
                     done, returned = returned, []
                     jobs = self._turn(done, taken, crew) if taken or done else ()
-                    failures = 0
+                    failures, more_is_due = 0, len(jobs) == taken
                     ran += len(jobs)
                     self._hand(crew, jobs)
                     # After the claim, so that nobody who has just written waits for it.
                     has_rescued = bool(taken) and self._rescue()
                     if taken and not crew.busy and not has_rescued and not self._linger(ends):
                         break
+                    # A moment: by then a slot may have been lent. When nothing more is due, until something is.
+                    busy = crew.busy
+                    returned += crew.collect(LENDS_AFTER_SECONDS)
+                    if busy and crew.busy == busy and not more_is_due and not has_rescued:
+                        returned += crew.collect(self._until_due())
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
                     self._stopping.wait(min(backoff.reconnect(failures, random.random()), ends - time.monotonic()))
-                returned += crew.collect(RESCUE_EVERY_SECONDS)
+                    returned += crew.collect(RESCUE_EVERY_SECONDS)
             self._settle(crew, returned)
         return ran
 
@@ -168,7 +176,7 @@ class Worker:
             crew.hand(partial(self._record, item) for item in done if item.job.lease_token not in finished)
 
     def _hand(self, crew: Crew[Returned], jobs: Sequence[Job]) -> None:
-        crew.hand(partial(self._run, job) for job in jobs)
+        crew.hand(partial(self._run, job, crew) for job in jobs)
 
     def _settle(self, crew: Crew[Returned], returned: list[Returned]) -> None:
         """Take no more; wait for what runs, and record all of it."""
@@ -180,14 +188,14 @@ class Worker:
                 with contextlib.suppress(DatabaseAway, psycopg.Error):
                     self._turn(done, 0, crew)
 
-    def _run(self, job: Job) -> Returned | None:
+    def _run(self, job: Job, crew: Crew[Returned]) -> Returned | None:
         """Run a job and free its slot. One that is only to be marked as done comes back; its lease is kept until it is."""
         began = time.monotonic()
         with self._running_lock:
             self._running[job.lease_token] = job
         returned: Returned | None = None
         try:
-            returned = self._outcomes.run(job)
+            returned = self._outcomes.run(job, partial(self._slots.waiting, crew))
         finally:
             if returned is None:
                 self._heartbeat.release(job)
@@ -213,6 +221,12 @@ class Worker:
             return False
         self._stopping.wait(max(due, 0.001))
         return True
+
+    def _until_due(self) -> float:
+        """Seconds until the next pending job falls due, at most until the next look at what others have left."""
+        with self._database.connection() as connection:
+            due = store.next_due(connection, self._names)
+        return RESCUE_EVERY_SECONDS if due is None else min(max(due, 0.001), RESCUE_EVERY_SECONDS)
 
     def _rescue(self) -> bool:
         """Take care of expired leases, at most once a second in this process; whether something may be due by that."""

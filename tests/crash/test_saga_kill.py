@@ -21,7 +21,7 @@ import pytest
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import TwilioStandIn
 from shared.app import App
-from shared.boundary import Boundary
+from shared.boundary import OF_THE_QUEUE, OF_THE_SAGA, Boundary
 from shared.clients.deadline import boot_clock
 from shared.conversation import actions
 from shared.conversation.reply import INTENT_SECONDS
@@ -44,7 +44,7 @@ _processes = multiprocessing.get_context("forkserver")
 
 def reached(outcome: Outcome) -> set[Boundary]:
     """What a send with this outcome passes, beside the drafting."""
-    found = set(Boundary) - OF_DRAFTING
+    found = set(OF_THE_QUEUE + OF_THE_SAGA) - OF_DRAFTING
     match outcome:
         case "accepted":
             return found - OF_DOUBT - {Boundary.RELEASED}

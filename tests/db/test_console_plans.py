@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from shared.ops import figures, jobs_query
+from shared.ops import events_query, figures, jobs_query
+from shared.webhooks import figures as delivery_figures
 
 JOBS, CONVERSATIONS = 15_000, 500
 
@@ -32,6 +33,28 @@ FILL_MESSAGES = """
         'SM' || n, gen_random_uuid(), now() - (%(jobs)s - n) * interval '60 seconds'
     FROM generate_series(1, %(jobs)s) n
 """
+# Deliveries of two months, one a minute or so, each tried once: 1 % died, 2 % wait.
+FILL_DELIVERIES = """
+    WITH endpoint AS (
+        INSERT INTO webhook_endpoints (name, url, secret, created_by)
+        SELECT 'endpoint-' || n, 'https://x.example.org/', '\\x00', 'test' FROM generate_series(1, 5) n RETURNING id
+    ), made AS MATERIALIZED (
+        SELECT n, gen_random_uuid() AS event, gen_random_uuid() AS id, now() - n * interval '6 minutes' AS at,
+            (array(SELECT id FROM endpoint))[1 + n %% 5] AS endpoint,
+            CASE WHEN n %% 100 = 7 THEN 'dead' WHEN n %% 50 = 3 THEN 'waiting' ELSE 'delivered' END AS state
+        FROM generate_series(1, %(jobs)s) n
+    ), event AS (
+        INSERT INTO webhook_events (id, type, data, received_at)
+        SELECT event, 'type-' || n %% 7, jsonb_build_object('text', repeat('x', 500)), at FROM made
+    ), delivery AS (
+        INSERT INTO webhook_deliveries (id, event_id, endpoint_id, job_id, state, tries, delivered_at, died_at, latency_seconds)
+        SELECT id, event, endpoint, gen_random_uuid(), state, 1, CASE WHEN state = 'delivered' THEN at END,
+            CASE WHEN state = 'dead' THEN at END, CASE WHEN state = 'delivered' THEN 0.5 END
+        FROM made
+    )
+    INSERT INTO webhook_attempts (delivery_id, try, endpoint_id, run, started, gives_up_at, ended, outcome)
+    SELECT id, 1, endpoint, 1, at, at, at, CASE WHEN state = 'delivered' THEN 'delivered' ELSE 'failed' END FROM made
+"""
 NONE: dict[str, Any] = {
     "status": None, "is_open": False, "is_closed": False, "type": None, "address": None, "error_class": None, "error": None,
     "since": None, "until": None, "ids": None, "before": None, "limit": 51,
@@ -42,7 +65,7 @@ NONE: dict[str, Any] = {
 def full(database_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     with psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection:
         sizes = {"jobs": JOBS, "conversations": CONVERSATIONS}
-        for statement in (FILL, FILL_JOBS, FILL_MESSAGES):
+        for statement in (FILL, FILL_JOBS, FILL_MESSAGES, FILL_DELIVERIES):
             connection.execute(statement.encode(), sizes)
         connection.execute("VACUUM ANALYZE")
         yield connection
@@ -93,3 +116,43 @@ def test_a_message_is_found_by_its_sid(full: psycopg.Connection[tuple[Any, ...]]
     text, read = plan(full, jobs_query.OF_SID, {"sid": "SM777"})
     assert "Seq Scan" not in text
     assert read < 300, text
+
+
+@pytest.mark.parametrize(
+    ("sql", "index", "pages"),
+    [
+        (delivery_figures.TRIES, "webhook_attempts_ended", 300),
+        (delivery_figures.LATENCY, "webhook_deliveries_delivered", 60),
+        (delivery_figures.DIED, "webhook_deliveries_died", 30),
+        (delivery_figures.WAITING, "webhook_deliveries_open", 400),
+        (delivery_figures.BUCKETS, "webhook_attempts_ended", 400),
+    ],
+    ids=["tries", "latency", "died", "waiting", "buckets"],
+)
+@pytest.mark.parametrize("of_one", [False, True], ids=["all", "one-endpoint"])
+def test_the_figures_of_a_day_read_that_day_and_no_event(
+    full: psycopg.Connection[tuple[Any, ...]], sql: str, index: str, pages: int, of_one: bool
+) -> None:
+    row = full.execute(
+        "SELECT id, now() - interval '1 day', now(), interval '1800 s' FROM webhook_endpoints"
+    ).fetchone()
+    assert row
+    wanted = {"endpoint": row[0] if of_one else None, "since": row[1], "until": row[2], "step": row[3]}
+    text, read = plan(full, sql, wanted)
+    assert index in text
+    assert not re.search(r"Seq Scan on webhook_(events|deliveries|attempts)", text), text
+    assert read < pages, text
+
+
+def test_the_types_of_events_are_listed_without_reading_the_events(full: psycopg.Connection[tuple[Any, ...]]) -> None:
+    text, read = plan(full, events_query.TYPES, {"limit": 100})
+    assert "Seq Scan" not in text
+    assert read < 100, text
+
+
+def test_what_people_had_done_with_an_event_is_found_by_its_target(full: psycopg.Connection[tuple[Any, ...]]) -> None:
+    row = full.execute("SELECT event_id, id::text FROM webhook_deliveries LIMIT 1").fetchone()
+    assert row
+    text, read = plan(full, events_query.ASKED, {"event": row[0], "targets": [str(row[0]), row[1]]})
+    assert not re.search(r"Seq Scan on (webhook|ai_jobs)", text), text
+    assert read < 200, text

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared.clients.guard import Guard
 from shared.db.pool import Database
 from shared.errors import LeaseLost
 from shared.jobs.import_people import run as run_import
@@ -16,6 +17,8 @@ from shared.knowledge.people_rows import rows_of
 from shared.queue.job import Continue, Job, Lease
 from shared.queue.replay import restart
 from shared.queue.store import claim, continue_job
+from shared.webhooks.deliver import Courier
+from shared.webhooks.sending import Sender
 from tests.fakes.people import FIRST, RECORD_JOBS, counts, found, imported, many, people, start, to_end
 from tests.fakes.world import World
 
@@ -121,7 +124,8 @@ def test_records_fall_due_one_after_another_so_that_answers_need_not_wait_behind
 
 
 def services(world: World) -> Services:
-    return Services(world.database, world.model, world.model, world.line, world.settings)
+    courier = Courier(world.database, Sender(Guard()), None, world.settings.public_base_url)
+    return Services(world.database, world.model, world.model, world.line, world.settings, courier)
 
 
 def claimed(world: World) -> Job:

@@ -5,20 +5,26 @@ With ANTWOORD_SCREENSHOTS=1 it also writes the pictures of docs/console.md to do
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import requests
 from playwright.sync_api import Browser, FilePayload, Locator, expect
 
 from local.standins.azure_openai import OpenAIStandIn
+from shared.signature import sign_standard
 from tests.e2e.browser import chromium
 from tests.e2e.console_page import LIVE_SECONDS, PICTURES, ConsolePage
 from tests.e2e.employees import Employees
 from tests.e2e.phone_page import DESKTOP, PHONE, Screen
 from tests.e2e.up_process import QUICK, UpProcess
 from tests.fakes.eventually import eventually
+from tests.fakes.faulty_server import answer
+from tests.fakes.gateway import Receiver
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 PICTURE_BYTES_AT_MOST = 150_000
@@ -80,6 +86,25 @@ ADD_STUCK = """
     INSERT INTO ai_jobs (payload, conversation_id, status, error_class, attempts)
     SELECT jsonb_build_object('type', 'send_message', 'message_id', id), conversation_id, 'failed', 'held', 1 FROM message
 """
+# A day of an endpoint's deliveries, two a minute: one in fifty needed a second try, a few around its noon died.
+ADD_DELIVERED = """
+    WITH made AS MATERIALIZED (
+        SELECT gen_random_uuid() AS id, gen_random_uuid() AS event, now() - n * interval '30 seconds' AS at,
+            n %% 50 = 3 AS is_second, n BETWEEN 1400 AND 1500 AND n %% 9 = 0 AS died, 0.15 + (n * 7919 %% 100) / 400.0 AS seconds,
+            (SELECT id FROM webhook_endpoints WHERE name = %(name)s) AS endpoint
+        FROM generate_series(1, 2880) n
+    ), event AS (
+        INSERT INTO webhook_events (id, type, data, received_at) SELECT event, 'history', '{}', at FROM made
+    ), delivery AS (
+        INSERT INTO webhook_deliveries (id, event_id, endpoint_id, job_id, state, tries, delivered_at, died_at, latency_seconds)
+        SELECT id, event, endpoint, gen_random_uuid(), CASE WHEN died THEN 'dead' ELSE 'delivered' END, 1 + is_second::int,
+            CASE WHEN NOT died THEN at END, CASE WHEN died THEN at END, CASE WHEN NOT died THEN seconds + is_second::int * 9 END
+        FROM made
+    )
+    INSERT INTO webhook_attempts (delivery_id, try, endpoint_id, run, started, gives_up_at, ended, outcome)
+    SELECT id, try, endpoint, 1, at, at, at, CASE WHEN died OR try < 1 + is_second::int THEN 'failed' ELSE 'delivered' END
+    FROM made, generate_series(1, 1 + is_second::int) try
+"""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +121,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, model: OpenAIStandIn) -> Iterat
         "AZURE_OPENAI_API_KEY": "standin",
         "AZURE_OPENAI_CHAT_DEPLOYMENT": "standin-chat",
         "AZURE_OPENAI_EMBEDDING_DEPLOYMENT": "standin-embedding",
+        "OUTBOUND_ALLOW_HOSTS": "127.0.0.1",
     }
     with UpProcess(tmp_path_factory.mktemp("antwoord-console"), **settings) as found:
         yield found
@@ -168,6 +194,7 @@ def test_no_page_has_a_serious_flaw_or_sticks_out(console: ConsolePage, people: 
         "/jobs/queue", "/jobs/queue/autoreply", "/jobs/replays",
         "/documents", "/documents/new", f"/documents/{document}", f"/documents/{document}/remove", "/documents/search?q=verlof",
         "/people", f"/people/{person}", "/people/imports", "/people/imports/new",
+        "/webhooks", "/webhooks/endpoints", "/webhooks/sources/new", "/webhooks/figures",
     ):  # fmt: skip
         look(path)
     console.open("/people/imports/new")
@@ -527,6 +554,85 @@ def test_people_are_tried_imported_and_found(console: ConsolePage) -> None:
     picture(console, DESKTOP, "overview")
     console.go("conversations")
     picture(console, PHONE, "conversations")
+
+
+def test_an_event_is_taken_in_fails_is_read_in_words_and_sent_again(console: ConsolePage, up: UpProcess) -> None:
+    """From a source and an endpoint that somebody makes, with secrets that are shown once, to a delivery that arrives."""
+    page, t, flaws = console.page, console.t, []
+    name = {PHONE: "rooster", DESKTOP: "roster"}[console.screen]
+    with Receiver(
+        lambda seen: answer(200 if b'"ping"' in seen.body else 422, b'{"error": "unknown shift"}')
+    ) as receiver:
+        console.go("webhooks")
+        console.follow(t.text("webhooks.section.endpoints"))
+        console.follow(t.text("endpoints.new"))
+        console.field("webhooks.name").fill(f"{name}-service")
+        console.field("endpoint.url").fill("http://10.0.0.1/hook")
+        console.field("endpoint.events").fill(f"{name}.*")
+        console.press("endpoints.add")
+        expect(page.locator("#refusal")).to_contain_text(t.text("error.endpoint_url"))
+        console.problems[:] = []  # the browser says that a form was answered with 409
+        console.field("endpoint.url").fill(receiver.url)
+        console.press("endpoints.add")
+        assert page.locator("#shown-secret").input_value().startswith("whsec_")
+        console.follow(t.text("secret.noted"))
+        console.press("endpoint.test")
+        expect(page.locator("#pinged .tag.good")).to_be_visible()
+        expect(page.locator("#pinged")).to_contain_text("unknown shift")
+        flaws += console.flaws()
+        picture(console, DESKTOP, "endpoint")
+
+        console.go("webhooks")
+        console.follow(t.text("webhooks.section.sources"))
+        console.follow(t.text("sources.new"))
+        console.field("webhooks.name").fill(name)
+        console.press("sources.add")
+        secret, address = (page.locator(f"#shown-{what}").input_value() for what in ("secret", "address"))
+        picture(console, PHONE, "secret")
+        console.follow(t.text("secret.noted"))
+        console.go("webhooks")
+        row = page.locator("tbody tr").filter(has_text=f"{name}.changed")
+        send_event(address, secret, f"{name}.changed")
+        console.appears(row, "the event")
+        console.appears(row.locator(".tag.bad"), "its death")
+        picture(console, PHONE, "events")
+        console.follow(row.get_by_role("link"))
+        way = page.locator(".way > .card").filter(has=page.get_by_role("link", name=f"{name}-service", exact=True))
+        expect(way).to_contain_text("422")
+        expect(way).to_contain_text("unknown shift")
+        expect(way).to_contain_text(t.text("event.dead"))
+        way.locator(".again > summary").click()
+        flaws += console.flaws()
+        picture(console, PHONE, "event")
+        receiver.says = answer(200, b"ok")
+        way.get_by_label(t.text("restart.why"), exact=True).fill(OWN_WORDS[console.screen])
+        console.press("event.again_button", way)
+        console.notices("delivery_resent")
+        console.appears(way.locator(".tag.good"), "the delivery")
+        expect(way).to_contain_text(OWN_WORDS[console.screen])
+        picture(console, DESKTOP, "event-way")
+    up.database.execute(ADD_DELIVERED, name=f"{name}-service")
+    console.go("webhooks")
+    console.follow(t.text("webhooks.section.figures"))
+    expect(page.locator(".chart")).to_have_count(4)
+    expect(page.locator("tbody tr").filter(has_text=f"{name}-service")).to_contain_text("97")
+    picture(console, DESKTOP, "figures")
+    console.go("webhooks")
+    console.follow(t.text("webhooks.section.endpoints"))
+    picture(console, DESKTOP, "endpoints")
+    assert flaws == []
+    console.logged("add_endpoint", "test_endpoint", about=f"{name}-service")
+    console.logged("resend_delivery", about=OWN_WORDS[console.screen])
+
+
+def send_event(address: str, secret: str, event_type: str) -> None:
+    """What the source's system would post."""
+    event_id, now = f"evt-{event_type.replace('.', '-')}", int(time.time())
+    body = json.dumps({"id": event_id, "type": event_type, "created_at": now, "data": {"id": "shift-7"}}).encode()
+    headers = {"webhook-id": event_id, "webhook-timestamp": str(now), "Content-Type": "application/json",
+               "webhook-signature": sign_standard(event_id, now, body, secret)}  # fmt: skip
+    sent = requests.post(address, data=body, headers=headers, timeout=10)
+    assert sent.status_code < 300, sent.text
 
 
 def test_the_keyboard_is_enough_from_signing_in_to_an_answer(

@@ -13,6 +13,7 @@ from shared.db.pool import Database
 from shared.ops.session import create_link
 from tests.e2e.running import Outside
 
+METRICS_TOKEN = "for-the-scraper-alone"
 HERE_HEADERS = {"Sec-Fetch-Site": "same-origin", "Origin": "null"}
 
 
@@ -33,7 +34,7 @@ class Browser(requests.Session):
 
 @pytest.fixture(scope="module")
 def outside(database_url: str) -> Iterator[Outside]:
-    with Outside(database_url, OPS_AUTH="local") as running:
+    with Outside(database_url, OPS_AUTH="local", METRICS_TOKEN=METRICS_TOKEN) as running:
         running.start_host()
         yield running
 
@@ -108,3 +109,16 @@ def test_signing_out_ends_it(outside: Outside, browser: requests.Session) -> Non
     assert answer.status_code == 200
     assert "antwoord_ops" not in browser.cookies
     assert browser.get(f"{outside.url}/api/ops", timeout=10).status_code == 401
+
+
+def test_metrics_come_with_their_type_and_not_without_the_token(outside: Outside) -> None:
+    address = f"{outside.url}/api/metrics"
+    answer = requests.get(address, headers={"Authorization": f"Bearer {METRICS_TOKEN}"}, timeout=10)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "\n# TYPE antwoord_dead_letters gauge\n" in answer.text
+    for hostile in (None, "Bearer x", b"Bearer \xff\xfe", b"\x80" * 4000, f"Basic {METRICS_TOKEN}"):
+        refused = requests.get(address, headers={"Authorization": hostile} if hostile else {}, timeout=10)
+        assert refused.status_code == 401, hostile
+        assert refused.headers["www-authenticate"] == "Bearer"
+    assert requests.post(address, timeout=10).status_code in (404, 405)

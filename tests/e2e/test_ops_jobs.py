@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from shared.db.pool import Database
 from shared.errors import HeldError, JobError, PermanentError, TransientError
 from shared.queue import replays
+from tests.fakes.deliveries import add_delivery, add_endpoint, forget_deliveries
 from tests.fakes.visitor import HERE, Visitor, words_of
 from tests.fakes.world import World
 
@@ -36,7 +37,7 @@ def world(database: Database) -> World:
 @pytest.fixture
 def hr(world: World) -> Visitor:
     world.execute(
-        "TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, suggestions, audit_log, replays"
+        "TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, suggestions, audit_log, replays CASCADE"
     )
     world.model.says = lambda _: "Je hebt 200 uur verlof. [1]"
     world.line.before = lambda _: None
@@ -321,6 +322,27 @@ def test_a_replay_says_what_it_leaves_out_as_its_kind_is_paused(world: World, hr
     assert kind in page
     world.execute("UPDATE job_types SET paused = false")
     world.execute("DELETE FROM ai_jobs")
+
+
+def test_deliveries_are_replayed_to_another_endpoint_and_what_is_none_is_left_out(world: World, hr: Visitor) -> None:
+    world.execute("INSERT INTO ai_jobs (payload, status) VALUES ('{\"type\": \"suggest\"}', 'failed')")
+    assert 'name="to"' not in hr.get("/jobs/restart?state=failed").text, "nothing here could go there"
+    delivery, _ = add_delivery(world, add_endpoint(world, "billing"))
+    archive = add_endpoint(world, "archive")
+    assert "<option>archive</option>" in hr.get("/jobs/restart?state=failed").text
+    wrong = hr.post("/jobs/restart", state="failed", rate="100", reason="verhuisd", to="nowhere")
+    assert (wrong.status_code, world.value("SELECT count(*)::int FROM replays")) == (409, 0)
+    began = hr.post("/jobs/restart", state="failed", rate="100", reason="verhuisd", to="archive")
+    carry_on(world)
+    page = words_of(hr.follow(began).text)
+    assert "2 van 2" in page
+    assert "Naar archive" in page
+    assert "1 taak blijft staan: ze is geen bezorging" in page
+    assert world.rows("SELECT endpoint_id, replay_of FROM webhook_deliveries WHERE state = 'waiting'") == [
+        (archive, delivery)
+    ]
+    assert "geen bezorging: 1" in words_of(hr.get("/audit").text)
+    forget_deliveries(world)
 
 
 def test_a_replay_is_stopped_and_goes_on(world: World, hr: Visitor) -> None:

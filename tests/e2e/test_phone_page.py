@@ -1,4 +1,4 @@
-"""The main job in a real browser, against `up` itself: questions, ticks, sources, faults, retries, a killed host.
+"""The main job in a real browser, against `up` itself: questions, ticks, sources, faults, retries, a killed host; and webhooks.
 
 With ANTWOORD_SCREENSHOTS=1 it also writes the README's pictures to docs/images/.
 """
@@ -13,9 +13,10 @@ from typing import Literal
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import chromium
+from tests.e2e.gateway_page import GatewayPage
 from tests.e2e.phone_page import DESKTOP, PHONE, PhonePage, Screen, appears
 from tests.e2e.up_process import QUICK, UpProcess
 from tests.fakes.eventually import eventually
@@ -259,19 +260,102 @@ def test_there_is_nothing_that_axe_calls_serious(
     page.page.emulate_media(color_scheme=colours)
     page.ask(BICYCLE[0])
     appears(page.source, "an answer")
-    assert serious_violations(page) == []
+    assert serious_violations(page.page) == []
     if screen is PHONE:
         page.open_drawer()
         expect(page.job("Priya Sharma").first).to_be_visible()
-        assert serious_violations(page) == []
+        assert serious_violations(page.page) == []
 
 
-def serious_violations(page: PhonePage) -> list[str]:
+def serious_violations(page: Page) -> list[str]:
     """What axe-core calls serious or critical on the page as it is now."""
-    found = Axe().run(page.page).response["violations"]
+    found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html']} {node['failureSummary']}"
         for one in found
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"]
     ]
+
+
+# The webhooks page
+
+
+@pytest.fixture
+def gateway(up: UpProcess, browser: Browser, request: pytest.FixtureRequest) -> Iterator[GatewayPage]:
+    """The webhooks page on a screen. At the end the receiver works again, and the page may not have said an error."""
+    page = GatewayPage(browser, up.gateway_url, request.param)
+    yield page
+    requests.delete(f"{up.gateway_url}faults", json={}, timeout=5).raise_for_status()
+    page.check()
+    page.close()
+
+
+ON_A_PHONE = pytest.mark.parametrize("gateway", [PHONE], indirect=True, ids=["phone"])
+ON_A_DESKTOP = pytest.mark.parametrize("gateway", [DESKTOP], indirect=True, ids=["desktop"])
+
+
+@ON_A_DESKTOP
+def test_an_event_arrives_fails_waits_dies_and_is_replayed(gateway: GatewayPage, up: UpProcess) -> None:
+    gateway.send("response.completed")
+    gateway.answered("200")
+    arrived = gateway.delivery_gets("response.completed", "delivered")
+    expect(arrived.get_by_test_id("try")).to_contain_text("accepted (200)")
+    acted = gateway.count("acted")
+
+    gateway.switch("drop_after", on=True)
+    gateway.send("batch.completed")
+    waits = gateway.delivery_gets("batch.completed", "waiting")
+    expect(waits.get_by_test_id("try")).to_contain_text("failed (connection lost)")
+    expect(waits.locator(".countdown")).to_contain_text("Next try in")
+    gateway.switch("drop_after", on=False)
+    gateway.press(waits, "hurry")
+    gateway.delivery_gets("batch.completed", "delivered")
+    eventually(lambda: gateway.count("seen") == 1, what="a duplicate that the receiver knew")
+    assert gateway.count("acted") == acted + 1, "it acted once, although it was delivered twice"
+
+    gateway.switch("refuses", on=True)
+    gateway.send("batch.failed")
+    gateway.delivery_gets("batch.failed", "dead")
+    assert serious_violations(gateway.page) == []
+    assert gateway.sticks_out() == []
+    gateway.switch("refuses", on=False)
+    gateway.press(gateway.page, "replay")
+    gateway.delivery_gets("batch.failed", "delivered")
+    gateway.press(gateway.delivery("batch.failed"), "again")
+    eventually(lambda: gateway.count("seen") >= 2, what="one that was sent again and known")
+    link = gateway.page.locator("[data-type='batch.failed'] a").first.get_attribute("href")
+    event = up.database.value("SELECT id FROM webhook_events WHERE type = 'batch.failed'")
+    assert link == f"http://127.0.0.1:{up.port}/api/ops/webhooks/events/{event}"
+
+
+@ON_A_PHONE
+def test_what_vendors_and_strangers_send_by_mistake_is_answered_and_seen(gateway: GatewayPage, up: UpProcess) -> None:
+    events = "SELECT count(*)::int FROM webhook_events WHERE type = %(type)s"
+    gateway.send("fine_tuning.job.succeeded", "many")
+    gateway.answered("200")
+    gateway.delivery_gets("fine_tuning.job.succeeded", "delivered")
+    assert up.database.value(events, type="fine_tuning.job.succeeded") == 1
+    for how, answers in (("changed", ("200", "422")), ("forged", ("403",)), ("old", ("403",)), ("poison", ("400",))):
+        gateway.send("audio.transcription.done", how)
+        gateway.answered(*answers)
+    expect(gateway.page.get_by_test_id("sent").first).to_contain_text("Vergiftigd")
+    gateway.page.get_by_test_id("language-en").click()
+    expect(gateway.page.get_by_test_id("sent").first).to_contain_text("Poisoned")
+    gateway.page.emulate_media(color_scheme="dark")
+    assert serious_violations(gateway.page) == []
+    assert gateway.sticks_out() == []
+
+
+@ON_A_DESKTOP
+def test_an_endpoint_that_is_gone_is_said_and_enabled_again(gateway: GatewayPage) -> None:
+    gateway.switch("gone", on=True)
+    gateway.send("response.failed")
+    gateway.delivery_gets("response.failed", "dead")
+    health = gateway.page.get_by_test_id("health")
+    expect(health).to_contain_text("Disabled (answered 410)")
+    gateway.switch("gone", on=False)
+    gateway.press(gateway.page, "enable")
+    expect(health).to_contain_text("Takes deliveries")
+    gateway.press(gateway.delivery("response.failed"), "again")
+    gateway.delivery_gets("response.failed", "delivered")

@@ -32,7 +32,7 @@ class Up:
         self.port, self.phone_port = free_port(), free_port()
         self.log = (folder / "up.log").open("w+b")
         self.process = subprocess.Popen(
-            self.argv("up", "--port", str(self.port), "--phone-port", str(self.phone_port)),
+            self.argv("up", "--port", str(self.port), "--phone-port", str(self.phone_port), "--gateway-port", "0"),
             env=self.environment, stdout=subprocess.PIPE, stderr=self.log, cwd=folder,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -43,6 +43,8 @@ class Up:
                 break
         else:
             raise AssertionError((folder / "up.log").read_text())
+        self.folder = folder
+        self.gateway_url = next(line.split()[-1] for line in self.lines if line.split()[:1] == ["webhooks"])
 
     @staticmethod
     def argv(*arguments: str) -> list[str]:
@@ -58,6 +60,17 @@ class Up:
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def webhooks(self, path: str, **data: Any) -> Any:
+        """What the webhooks page does, and the state that it then shows."""
+        if path != "state":
+            requests.post(f"{self.gateway_url}{path}", json=data, timeout=20).raise_for_status()
+        return requests.get(f"{self.gateway_url}state", timeout=20).json()
+
+    def delivery(self, event_type: str) -> Any:
+        """The delivery of the newest event of a type, as that page shows it; None when there is none."""
+        events = [event for event in self.webhooks("state")["events"] or [] if event["type"] == event_type]
+        return events[0]["deliveries"][-1] if events and events[0]["deliveries"] else None
 
     def post(self, path: str, **data: Any) -> int:
         request = urllib.request.Request(
@@ -118,6 +131,7 @@ def test_what_the_handbook_does_not_say_is_said(up: Up) -> None:
     assert "staat niet in het handboek" in until(lambda: up.bodies("+319700000002"), 20)[0]
     rows = up.json("conversations", "list", "--needs-person")["conversations"]
     assert "+319700000002" in [row["address"] for row in rows]
+    until(lambda: (up.delivery("conversation.needs_person") or {}).get("state") == "delivered", 20)
 
 
 def test_a_killed_host_is_started_again_and_the_work_goes_on(up: Up) -> None:
@@ -178,10 +192,40 @@ def test_a_bad_document_is_refused_with_a_sentence(
     assert "Traceback" not in done.stderr
 
 
+def test_the_webhooks_page_has_a_source_an_endpoint_and_a_key_of_its_own(up: Up) -> None:
+    assert [row["name"] for row in up.json("sources", "list")["sources"]] == ["demo-vendor"]
+    (endpoint,) = up.json("endpoints", "list")["endpoints"]
+    assert (endpoint["name"], endpoint["url"]) == ("demo-receiver", up.gateway_url.replace("/gateway/", "/hook"))
+    key = up.folder / "secrets-key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_text() not in (up.folder / "up.log").read_text() + "".join(up.lines)
+
+
+def test_an_event_that_died_is_replayed_by_the_command_and_arrives_once(up: Up) -> None:
+    up.webhooks("faults", name="refuses", on=True)
+    up.webhooks("send", type="response.completed")
+    until(lambda: (up.delivery("response.completed") or {}).get("state") == "dead", 20)
+    up.webhooks("faults", name="refuses", on=False)
+    dead = up.json("dlq", "list", "--endpoint", "demo-receiver", "--class", "rejected")["dead_letters"]
+    assert {row["type"] for row in dead} == {"deliver_event"}
+    replay = ["dlq", "replay", "--endpoint", "demo-receiver", "--rate", "5", "--reason", "it takes them again"]
+    assert up.run(*replay).returncode == 0
+    until(lambda: up.delivery("response.completed")["state"] == "delivered", 20)
+    received = up.webhooks("state")["received"]
+    arrivals = [arrival for arrival in received["arrivals"] if arrival["type"] == "response.completed"]
+    assert [(arrival["verdict"], arrival["is_replay"]) for arrival in arrivals] == [("acted", True)]
+
+
 def test_stats_count(up: Up) -> None:
     counts = up.json("stats")
     assert counts["conversations"]["answers_today"] >= 2
     assert {row["type"] for row in counts["jobs"]} >= {"autoreply", "embed_record"}
+
+
+def test_doctor_beside_it_finds_nothing_wrong_and_says_what_it_left_out(up: Up) -> None:
+    checks = up.json("doctor")["checks"]
+    assert {one["check"]: one["state"] for one in checks if one["state"] != "ok"} == {"storage queue": "left out"}
+    assert len(checks) == 18
 
 
 def test_a_second_up_and_a_taken_port_are_refused(up: Up, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ QUICK = {"POLL_SCHEDULE": "* * * * * *", "SETTLE_SECONDS": "0", "JOB_LEASE_SECON
 class UpProcess:
     """A running `up`; as a context manager. The phone page is at `page_url`; `database` is a look at its rows.
 
-    `console_link` is the link that it prints: it signs in to the console once.
+    `console_link` is the link that it prints: it signs in to the console once. The webhooks page is at `gateway_url`.
     """
 
     def __init__(self, folder: Path, **settings: str) -> None:
@@ -56,7 +56,8 @@ class UpProcess:
 
     def __enter__(self) -> Self:
         self._log = self._folder / "up.log"
-        command = [sys.executable, "-m", "cli", "up", "--port", str(self.port), "--phone-port", str(self.phone_port)]
+        ports = ["--port", str(self.port), "--phone-port", str(self.phone_port), "--gateway-port", "0"]
+        command = [sys.executable, "-m", "cli", "up", *ports]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, env=self._environment, stdout=subprocess.PIPE, stderr=log, cwd=self._folder
@@ -69,7 +70,8 @@ class UpProcess:
                 break
         else:
             raise AssertionError(f"`up` did not start: {self.logged()}")
-        self.console_link = next(line.split()[-1] for line in printed if line.split()[:1] == ["console"])
+        links = {line.split()[0]: line.split()[-1] for line in printed if line.strip()}
+        self.console_link, self.gateway_url = links["console"], links["webhooks"]
         running = json.loads((self._folder / "running.json").read_text("utf-8"))
         self._database_url = running["environment"]["DATABASE_URL"]
         self.database = Rows(self._database_url)

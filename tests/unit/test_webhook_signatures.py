@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai import OpenAI
 
 from shared.errors import RequestRefused
 from shared.signature import (
@@ -23,9 +29,19 @@ from shared.signature import (
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ID, TIME, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
 SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+# The vector of OpenAI's own libraries.
+OPENAI_SECRET = "whsec_RdvaYFYUXuIFuEbvZHwMfYFhUf7aMYjYcmM24+Aj40c="
+OPENAI_ID, OPENAI_TIME = "wh_685c059ae39c8190af8c71ed1022a24d", 1750861210
+OPENAI_BODY = (
+    b'{"id": "evt_685c059ae3a481909bdc86819b066fb6", "object": "event", "created_at": 1750861210,'
+    b' "type": "response.completed", "data": {"id": "resp_123"}}'
+)
+OPENAI_SIGNATURE = "v1,gUAg4R2hWouRZqRQG4uJypNS8YK885G838+EHb4nKBY="
 # GitHub's, from its page on validating deliveries.
 HUB_SECRET, HUB_BODY = "It's a Secret to Everybody", b"Hello, World!"
 HUB_SIGNATURE = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+
+OPENAI = OpenAI(api_key="none")
 
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(
     lambda text: not text.startswith("whsec_")
@@ -57,6 +73,28 @@ def test_the_public_vector_of_standard_webhooks() -> None:
     assert sign_standard(ID, TIME, BODY, SECRET) == SIGNATURE
     standard()
     standard(f"v1,AAAA v1a,ignored {SIGNATURE}")
+
+
+def test_the_public_vector_of_openai() -> None:
+    assert sign_standard(OPENAI_ID, OPENAI_TIME, OPENAI_BODY, OPENAI_SECRET) == OPENAI_SIGNATURE
+    standard(OPENAI_SIGNATURE, message_id=OPENAI_ID, timestamp=str(OPENAI_TIME), body=OPENAI_BODY,
+             secrets=(OPENAI_SECRET,), now=OPENAI_TIME)  # fmt: skip
+
+
+@settings(max_examples=25)
+@given(st.binary(max_size=200), st.binary(min_size=1, max_size=64))
+def test_openai_s_library_accepts_what_we_sign(body: bytes, key: bytes) -> None:
+    secret = "whsec_" + base64.b64encode(key).decode()
+    now, text = int(time.time()), body.hex()  # the library takes text alone
+    signature = sign_standard("wh_1", now, text.encode(), secret)
+    headers = {"webhook-id": "wh_1", "webhook-timestamp": str(now), "webhook-signature": signature}
+    OPENAI.webhooks.verify_signature(text, headers, secret=secret)
+
+
+@given(st.binary(max_size=200), secrets, times)
+def test_a_timestamped_signature_is_the_hash_that_stripe_s_page_describes(body: bytes, secret: str, now: int) -> None:
+    digest = hmac.new(secret.encode(), str(now).encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert sign_timestamped(now, body, [secret]) == f"t={now},v1={digest}"
 
 
 def test_the_public_vector_of_github() -> None:
@@ -132,6 +170,25 @@ def test_hostile_headers_are_refused_and_raise_nothing_else(
 )
 def test_what_cannot_be_a_signature_is_a_bad_request(call: Callable[[], None]) -> None:
     assert refused(call) == 400
+
+
+DOUBLED_STANDARD = {"message_id": f"{ID},{ID}", "timestamp": f"{TIME},{TIME}", "signature": f"{SIGNATURE},{SIGNATURE}"}
+
+
+@pytest.mark.parametrize("name", DOUBLED_STANDARD)
+def test_a_header_that_came_twice_is_refused(name: str) -> None:
+    """The host hands over both values with a comma between."""
+    good = {"message_id": ID, "timestamp": str(TIME), "signature": SIGNATURE}
+    given: dict[str, Any] = good | {name: DOUBLED_STANDARD[name]}
+    assert refused(lambda: verify_standard(body=BODY, secrets=[SECRET], now=TIME, **given)) in (400, 403)
+
+
+def test_a_signature_s_header_that_came_twice_is_refused() -> None:
+    stamped = sign_timestamped(TIME, BODY, ["s"])
+    twice = f"{stamped},{stamped}"
+    assert refused(lambda: verify_timestamped(signature=twice, body=BODY, secrets=["s"], now=TIME)) == 400
+    hub = f"{HUB_SIGNATURE},{HUB_SIGNATURE}"
+    assert refused(lambda: verify_hub(signature=hub, body=HUB_BODY, secrets=[HUB_SECRET])) == 403
 
 
 @pytest.mark.parametrize("secrets", [(), ("",), ("s", ""), ("whsec_",), ("whsec_é",)])

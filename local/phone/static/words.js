@@ -93,6 +93,7 @@ const NL = {
     embed_record: "Document verwerken",
     suggest: "Voorstel maken",
     import_people: "Mensen importeren",
+    deliver_event: "Gebeurtenis bezorgen",
     deliver_event: "Gebeurtenis doorgeven",
   },
   state: {
@@ -223,6 +224,7 @@ const EN = {
     embed_record: "Process a document",
     suggest: "Make a suggestion",
     import_people: "Import people",
+    deliver_event: "Deliver an event",
     deliver_event: "Deliver an event",
   },
   state: {

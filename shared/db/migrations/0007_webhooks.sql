@@ -34,13 +34,17 @@ CREATE TABLE webhook_events (
     raw bytea,  -- the bytes that were verified
     content_type text,
     body bytea,  -- what is delivered, the same bytes for ever; an event of our own gets it with its first attempt
-    held_reason text,  -- its generated text failed the check: a person decides
+    held_reason text,  -- its generated text failed the check: a person decides; it stays when that is done
+    decision text CHECK (decision IN ('released', 'rejected')),  -- the person's
     received_at timestamptz NOT NULL DEFAULT now(),
     CHECK ((source_id IS NULL) = (source_event_id IS NULL)),
     CHECK (source_id IS NULL OR raw IS NOT NULL AND body IS NOT NULL),
+    CHECK (decision IS NULL OR held_reason IS NOT NULL),
     UNIQUE (source_id, source_event_id)
 );
 CREATE INDEX webhook_events_newest ON webhook_events (seq);
+CREATE INDEX webhook_events_type ON webhook_events (type, seq);
+CREATE INDEX webhook_events_held ON webhook_events (seq) WHERE held_reason IS NOT NULL AND decision IS NULL;
 
 -- The receive store: who has an id's work in hand, and what was answered. Kept for 72 hours at least.
 CREATE TABLE webhook_receipts (
@@ -52,7 +56,7 @@ CREATE TABLE webhook_receipts (
     owner uuid,
     locked_until timestamptz,
     status int,  -- what was answered
-    event_id uuid REFERENCES webhook_events,
+    event_id uuid,  -- no reference: an event may be forgotten sooner
     completed_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (source_id, key),
@@ -62,7 +66,43 @@ CREATE TABLE webhook_receipts (
     CHECK ((state = 'completed') = (status IS NOT NULL)),
     CHECK ((state = 'completed') = (event_id IS NOT NULL))
 );
-CREATE INDEX webhook_receipts_completed ON webhook_receipts (completed_at) WHERE state = 'completed';
+CREATE INDEX webhook_receipts_completed ON webhook_receipts (source_id, completed_at) WHERE state = 'completed';
+CREATE INDEX webhook_receipts_locked ON webhook_receipts (locked_until) WHERE state = 'processing';
+
+-- The first transaction of a receipt: `taken`, `running` (somebody else has it), `completed`, or `conflict` (the same id with
+-- another body or idempotency key). Asking twice as the same owner is asking once. It is not flushed to disk: what a crash of
+-- the server takes back here was not stored yet, and the owner then finds that it has lost it.
+CREATE FUNCTION take_receipt(
+    for_source uuid, for_key text, body_hash bytea, with_idempotency_key text, new_owner uuid, lock_for interval,
+    OUT outcome text, OUT answered int, OUT event uuid
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    known webhook_receipts;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    LOOP
+        INSERT INTO webhook_receipts AS r (source_id, key, state, body_sha256, idempotency_key, owner, locked_until)
+        VALUES (for_source, for_key, 'processing', body_hash, with_idempotency_key, new_owner, clock_timestamp() + lock_for)
+        ON CONFLICT (source_id, key) DO UPDATE SET owner = new_owner, locked_until = clock_timestamp() + lock_for,
+            idempotency_key = coalesce(r.idempotency_key, with_idempotency_key)
+        WHERE r.state = 'processing' AND (r.locked_until <= clock_timestamp() OR r.owner = new_owner)
+            AND r.body_sha256 = body_hash AND coalesce(r.idempotency_key = with_idempotency_key, true);
+        IF FOUND THEN
+            outcome := 'taken';
+            RETURN;
+        END IF;
+        SELECT * INTO known FROM webhook_receipts r WHERE r.source_id = for_source AND r.key = for_key;
+        EXIT WHEN FOUND;  -- or it has been released meanwhile
+    END LOOP;
+    answered := known.status;
+    event := known.event_id;
+    outcome := CASE
+        WHEN known.body_sha256 <> body_hash OR coalesce(known.idempotency_key <> with_idempotency_key, false) THEN 'conflict'
+        WHEN known.state = 'completed' THEN 'completed'
+        ELSE 'running'
+    END;
+END
+$$;
 
 CREATE TABLE webhook_endpoints (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -74,6 +114,7 @@ CREATE TABLE webhook_endpoints (
     previous_until timestamptz,
     signature_header text NOT NULL DEFAULT 'X-Webhook-Signature',
     headers bytea,  -- extra headers, encrypted: some carry a token
+    header_names text[] NOT NULL DEFAULT '{}',  -- theirs, to be shown without the key
     schedule text NOT NULL DEFAULT 'table' CHECK (schedule IN ('table', 'decorrelated')),
     rate float8 CHECK (rate > 0),  -- attempts a second over all instances
     concurrency int NOT NULL DEFAULT 4 CHECK (concurrency BETWEEN 1 AND 64),
@@ -84,11 +125,14 @@ CREATE TABLE webhook_endpoints (
     average_ms float8,  -- of its last answers
     failures_in_row int NOT NULL DEFAULT 0,
     open_until timestamptz,  -- the breaker: while set, one probe at a time, from then on
+    pulled_until timestamptz,  -- what waits was pulled forward up to here, and there is more: admission goes on from then
     disabled_at timestamptz,
     disabled_reason text,
+    version int NOT NULL DEFAULT 1,  -- of what a person sets: a change says which one it has seen
     created_by text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     CHECK ((previous_secret IS NULL) = (previous_until IS NULL)),
+    CHECK ((headers IS NULL) = (cardinality(header_names) = 0)),
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL))
 );
 
@@ -102,21 +146,30 @@ CREATE TABLE webhook_deliveries (
     replay_id uuid REFERENCES replays,
     tries int NOT NULL DEFAULT 0,  -- over all runs
     promised_at timestamptz,  -- its moment, if it had to wait for the rate
+    waits_until timestamptz,  -- for the breaker or for a free place; what ends the wait pulls it forward
     last_wait float8,  -- seconds, for decorrelated jitter
     delivered_at timestamptz,
+    -- Kept by note_delivery_end for the figures (shared/webhooks/figures.py), which would else read every event.
+    died_at timestamptz,  -- the last time
+    latency_seconds float8,  -- from the event's receipt to delivered_at, of what went by itself
     created_at timestamptz NOT NULL DEFAULT now(),
     CHECK ((state = 'delivered') = (delivered_at IS NOT NULL)),
     CHECK (state IN ('held', 'rejected') OR job_id IS NOT NULL)
 );
 CREATE INDEX webhook_deliveries_event ON webhook_deliveries (event_id);
 CREATE INDEX webhook_deliveries_endpoint ON webhook_deliveries (endpoint_id, created_at);
+CREATE INDEX webhook_deliveries_parked ON webhook_deliveries (endpoint_id, waits_until) WHERE waits_until IS NOT NULL;
+CREATE INDEX webhook_deliveries_open ON webhook_deliveries (state, endpoint_id) WHERE state IN ('waiting', 'dead', 'held');
+CREATE INDEX webhook_deliveries_delivered ON webhook_deliveries (delivered_at) INCLUDE (endpoint_id, latency_seconds)
+    WHERE latency_seconds IS NOT NULL;
+CREATE INDEX webhook_deliveries_died ON webhook_deliveries (died_at) INCLUDE (endpoint_id) WHERE died_at IS NOT NULL;
 CREATE INDEX webhook_deliveries_replay_of ON webhook_deliveries (replay_of) WHERE replay_of IS NOT NULL;
 
 -- Begun before the request leaves, so that a crash is seen. One that has no end and is past its time was interrupted.
 CREATE TABLE webhook_attempts (
     delivery_id uuid NOT NULL REFERENCES webhook_deliveries ON DELETE CASCADE,
     try int NOT NULL,
-    endpoint_id uuid NOT NULL REFERENCES webhook_endpoints,
+    endpoint_id uuid NOT NULL,  -- its delivery's, so no reference of its own
     run int NOT NULL,  -- of the job
     is_probe boolean NOT NULL DEFAULT false,  -- the breaker was open
     started timestamptz NOT NULL,
@@ -132,11 +185,75 @@ CREATE TABLE webhook_attempts (
     CHECK ((ended IS NULL) = (outcome IS NULL))
 );
 CREATE INDEX webhook_attempts_open ON webhook_attempts (endpoint_id) WHERE ended IS NULL;
-CREATE INDEX webhook_attempts_ended ON webhook_attempts (ended) WHERE ended IS NOT NULL;
+CREATE INDEX webhook_attempts_ended ON webhook_attempts (ended) INCLUDE (endpoint_id, try, outcome) WHERE ended IS NOT NULL;
+
+-- What a person released, or had sent again, measures the person: it has no latency.
+CREATE FUNCTION note_delivery_end() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF new.state = 'dead' THEN
+        new.died_at := clock_timestamp();
+    ELSIF new.died_at IS NULL AND new.replay_of IS NULL THEN
+        SELECT extract(epoch FROM new.delivered_at - e.received_at) INTO new.latency_seconds
+        FROM webhook_events e WHERE e.id = new.event_id AND e.held_reason IS NULL;
+    END IF;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER webhook_deliveries_end BEFORE UPDATE ON webhook_deliveries FOR EACH ROW
+    WHEN (new.state IN ('delivered', 'dead') AND old.state IS DISTINCT FROM new.state)
+    EXECUTE FUNCTION note_delivery_end();
 
 INSERT INTO job_types (type, weight) VALUES ('deliver_event', 3);
 
 ALTER TABLE replays ADD COLUMN to_endpoint uuid REFERENCES webhook_endpoints;  -- deliveries go to this one instead
+ALTER TABLE replays ADD COLUMN not_deliveries int NOT NULL DEFAULT 0;  -- so they could not go there: still dead letters
+
+-- As before, and by the endpoint that a delivery went to.
+CREATE OR REPLACE FUNCTION dead_letters_matching(filter jsonb, as_of timestamptz) RETURNS SETOF ai_jobs
+LANGUAGE sql STABLE AS $$
+    SELECT j.* FROM ai_jobs j
+    WHERE j.status = 'failed' AND j.closed_at IS NULL AND j.updated_at <= as_of
+        AND (filter ->> 'type' IS NULL OR j.type = filter ->> 'type')
+        AND (filter ->> 'class' IS NULL OR j.error_class = filter ->> 'class')
+        AND (filter ->> 'error' IS NULL OR strpos(lower(j.last_error), lower(filter ->> 'error')) > 0)
+        AND (filter ->> 'phone' IS NULL
+            OR j.conversation_id = (SELECT c.id FROM conversations c WHERE c.address = filter ->> 'phone'))
+        AND (filter ->> 'since' IS NULL OR j.updated_at >= (filter ->> 'since')::timestamptz)
+        AND (filter ->> 'until' IS NULL OR j.updated_at < (filter ->> 'until')::timestamptz)
+        AND (filter ->> 'older_than' IS NULL
+            OR j.updated_at <= as_of - make_interval(secs => (filter ->> 'older_than')::float8))
+        AND (filter ->> 'endpoint' IS NULL
+            OR (SELECT d.endpoint_id FROM webhook_deliveries d WHERE d.id = uuid_or_null(j.payload ->> 'delivery_id'))
+                = (SELECT n.id FROM webhook_endpoints n WHERE n.name = filter ->> 'endpoint'))
+$$;
+
+-- Dead deliveries go to another endpoint: for each a delivery and a job of its own, due so many seconds from now, in the order
+-- given; the dead letter is closed with who and why. What is no dead delivery any more is not among the answers.
+CREATE FUNCTION send_elsewhere(
+    dead_jobs uuid[], slots float8[], to_endpoint uuid, by_replay uuid, who text, reason text
+) RETURNS TABLE (dead_job uuid, new_delivery uuid, new_job uuid) LANGUAGE sql VOLATILE AS $$
+    WITH dead AS MATERIALIZED (
+        SELECT j.id AS dead_job, d.id AS delivery_id, d.event_id, taken.slot, gen_random_uuid() AS new_delivery,
+            gen_random_uuid() AS new_job
+        FROM unnest(dead_jobs, slots) AS taken (id, slot) JOIN ai_jobs j ON j.id = taken.id
+        JOIN webhook_deliveries d ON d.id = uuid_or_null(j.payload ->> 'delivery_id')
+        WHERE j.type = 'deliver_event' AND j.status = 'failed' AND j.closed_at IS NULL
+        ORDER BY j.id FOR NO KEY UPDATE OF j
+    ), delivery AS (
+        INSERT INTO webhook_deliveries (id, event_id, endpoint_id, job_id, state, replay_of, replay_id)
+        SELECT new_delivery, event_id, to_endpoint, new_job, 'waiting', delivery_id, by_replay FROM dead
+    ), job AS (
+        INSERT INTO ai_jobs (id, payload, max_attempts, next_run_at, replay_id)
+        SELECT new_job, jsonb_build_object('type', 'deliver_event', 'delivery_id', new_delivery), 8,
+            now() + make_interval(secs => slot), by_replay
+        FROM dead ORDER BY slot
+    ), closed AS (
+        UPDATE ai_jobs j SET closed_at = now(), closed_by = who, updated_at = now(),
+            closed_reason = 'replayed to ' || (SELECT n.name FROM webhook_endpoints n WHERE n.id = to_endpoint) || ': ' || reason
+        FROM dead WHERE j.id = dead.dead_job
+    )
+    SELECT dead_job, new_delivery, new_job FROM dead ORDER BY slot
+$$;
 
 -- Whether an endpoint asks for a type: by name, by a prefix and *, or for all that comes from sources when it names none.
 CREATE FUNCTION wants_event(wanted text[], event_type text, is_own boolean) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
@@ -165,6 +282,54 @@ BEGIN
     )
     SELECT count(*) INTO made FROM wanting WHERE goes;
     RETURN made;
+END
+$$;
+
+-- The second transaction of a receipt: the event, its deliveries and jobs, and the receipt completed, or none of it: `stored`;
+-- `known` (its receipt was forgotten, the event was not); `conflict` (the same, with another body); `lost` (another owner has it).
+CREATE FUNCTION complete_receipt(
+    for_source uuid, for_key text, by_owner uuid, answer int, new_event uuid, event_type text, event_subject text,
+    event_time timestamptz, event_data jsonb, raw_body bytea, media_type text, event_body bytea, why_held text,
+    OUT outcome text, OUT event uuid, OUT jobs int
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    receipt webhook_receipts;
+    known_raw bytea;
+BEGIN
+    jobs := 0;
+    SELECT * INTO receipt FROM webhook_receipts r WHERE r.source_id = for_source AND r.key = for_key FOR UPDATE;
+    IF receipt.state = 'completed' AND receipt.event_id = new_event THEN  -- the answer to an earlier commit was lost
+        outcome := 'stored';
+        event := new_event;
+        SELECT count(*) INTO jobs FROM webhook_deliveries d WHERE d.event_id = new_event AND d.state = 'waiting';
+        RETURN;
+    END IF;
+    IF receipt.owner IS DISTINCT FROM by_owner THEN
+        outcome := 'lost';
+        RETURN;
+    END IF;
+    INSERT INTO webhook_events (id, source_id, source_event_id, type, subject, occurred_at, data, raw, content_type, body,
+        held_reason)
+    VALUES (new_event, for_source, for_key, event_type, event_subject, event_time, event_data, raw_body, media_type, event_body,
+        why_held)
+    ON CONFLICT (source_id, source_event_id) DO NOTHING;
+    IF FOUND THEN
+        outcome := 'stored';
+        event := new_event;
+        jobs := fan_out_event(new_event);
+    ELSE
+        SELECT e.id, e.raw INTO event, known_raw FROM webhook_events e
+        WHERE e.source_id = for_source AND e.source_event_id = for_key;
+        IF known_raw IS DISTINCT FROM raw_body THEN
+            outcome := 'conflict';
+            DELETE FROM webhook_receipts r WHERE r.source_id = for_source AND r.key = for_key;
+            RETURN;
+        END IF;
+        outcome := 'known';
+    END IF;
+    UPDATE webhook_receipts r SET state = 'completed', owner = NULL, locked_until = NULL, status = answer, event_id = event,
+        completed_at = now()
+    WHERE r.source_id = for_source AND r.key = for_key;
 END
 $$;
 
@@ -214,3 +379,266 @@ $$;
 CREATE TRIGGER ai_jobs_failed AFTER UPDATE ON ai_jobs FOR EACH ROW
     WHEN (old.status = 'processing' AND new.status = 'failed')
     EXECUTE FUNCTION tell_job_failed();
+
+-- Deliveries that wait for the breaker or for a free place of an endpoint, pulled forward: the next 200, spread at its pace. The
+-- caller holds the endpoint's row; what somebody else holds is passed by. While `pulled_until` stays set there are more, and
+-- admission calls again when these have gone.
+CREATE FUNCTION pull_waiting(of_endpoint uuid) RETURNS int LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    e webhook_endpoints;
+    begins timestamptz := clock_timestamp();
+    pace float8;
+    looked_at int;
+    pulled int;
+BEGIN
+    SELECT * INTO e FROM webhook_endpoints n WHERE n.id = of_endpoint FOR NO KEY UPDATE;
+    pace := greatest(coalesce(1 / e.rate, 0), coalesce(e.average_ms, 100) / 1000 / e.concurrency, 0.001);
+    IF e.rate IS NOT NULL THEN
+        begins := greatest(begins, e.paced_at);
+    END IF;
+    WITH parked AS MATERIALIZED (
+        SELECT d.id, d.job_id, d.waits_until FROM webhook_deliveries d
+        WHERE d.endpoint_id = of_endpoint AND d.waits_until IS NOT NULL
+        ORDER BY d.waits_until LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED
+    ), due AS MATERIALIZED (
+        SELECT p.id, p.job_id, p.waits_until FROM parked p JOIN ai_jobs j ON j.id = p.job_id
+        WHERE j.status = 'pending' FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), placed AS MATERIALIZED (
+        SELECT u.id, u.job_id,
+            begins + make_interval(secs => pace * (row_number() OVER (ORDER BY u.waits_until) - 1)) AS moment
+        FROM due u
+    ), moved AS (
+        UPDATE ai_jobs j SET next_run_at = p.moment FROM placed p WHERE j.id = p.job_id
+    ), marked AS (
+        UPDATE webhook_deliveries d SET waits_until = NULL,
+            promised_at = (SELECT p.moment FROM placed p WHERE p.id = d.id AND e.rate IS NOT NULL)
+        WHERE d.id IN (SELECT k.id FROM parked k)
+    )
+    SELECT (SELECT count(*) FROM parked), (SELECT count(*) FROM placed) INTO looked_at, pulled;
+    UPDATE webhook_endpoints n SET promised_until = '-infinity',
+        paced_at = CASE WHEN e.rate IS NULL OR pulled = 0 THEN n.paced_at ELSE begins + make_interval(secs => pace * pulled) END,
+        pulled_until = CASE WHEN looked_at = 200 THEN begins + make_interval(secs => pace * pulled) END
+    WHERE n.id = of_endpoint;
+    RETURN pulled;
+END
+$$;
+
+-- May a delivery go now? Fenced by its job's lease; the locks are taken in the order job, endpoint, delivery. `verdict` is
+--   send: the attempt `try` has begun, and all that it needs is here
+--   wait: not now but in `wait_seconds`; `reason` is breaker, concurrency or rate
+--   done: it has arrived, or a person has decided that it does not go
+--   dead: a worker has recorded its last failure and then stopped: `error_class`, `error` and `http_status` are of that
+--   disabled: so is its endpoint, for `reason`
+--   lost: the job is no longer this worker's            missing: there is no such delivery
+-- Waiting costs no attempt. Whoever must wait is promised a moment of its own, so that thousands who wait are claimed about
+-- twice each, and nobody asks over and over:
+--   breaker: each 10 s one of those that wait comes by. The first that finds `open_until` past is the probe, alone until its
+--     attempt has ended, or until it would have given up, so that one whose process was killed keeps nobody waiting for ever.
+--   concurrency: those that wait come by at the pace at which places get free: by the last answers, or by the one that is out for
+--     longest, if that is worse.
+--   rate: each moment is given once, and 1/rate apart. Who comes within `grace` of its own moment goes; who comes later, after an
+--     outage, is given another one: so in any T seconds at most rate × (T + grace) + 1 go, whatever has piled up.
+-- It is not flushed to disk: what a crash of the server takes back is an attempt of which nothing is known, as if it were cut off.
+CREATE FUNCTION admit_delivery(
+    of_job uuid, token uuid, delivery uuid,
+    OUT verdict text, OUT wait_seconds float8, OUT reason text, OUT try int, OUT endpoint uuid, OUT url text, OUT secret bytea,
+    OUT previous_secret bytea, OUT signature_header text, OUT headers bytea, OUT timeout_seconds float8, OUT schedule text,
+    OUT last_wait float8, OUT event uuid, OUT body bytea, OUT replay text, OUT replay_attempt int,
+    OUT original_timestamp bigint, OUT error_class text, OUT error text, OUT http_status int
+) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    moved_by CONSTANT interval := '10 seconds';
+    parked_at_most CONSTANT interval := '6 hours';  -- what waits is looked at sometimes, whatever happens
+    j record;
+    e webhook_endpoints;
+    d webhook_deliveries;
+    a webhook_attempts;
+    v webhook_events;
+    moment timestamptz;
+    waits timestamptz;
+    grace interval;
+    in_flight int := 0;
+    longest interval;
+    probes boolean := false;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT q.run, q.attempts, q.replay_id INTO j FROM ai_jobs q
+    WHERE q.id = of_job AND q.lease_token = token AND q.status = 'processing' FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        verdict := 'lost';
+        RETURN;
+    END IF;
+    SELECT n.* INTO e FROM webhook_endpoints n
+    WHERE n.id = (SELECT o.endpoint_id FROM webhook_deliveries o WHERE o.id = delivery) FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        verdict := 'missing';
+        RETURN;
+    END IF;
+    SELECT o.* INTO d FROM webhook_deliveries o WHERE o.id = delivery FOR NO KEY UPDATE;
+    IF d.state NOT IN ('waiting', 'dead') THEN
+        verdict := 'done';
+        RETURN;
+    END IF;
+    moment := clock_timestamp();
+    SELECT t.* INTO a FROM webhook_attempts t WHERE t.delivery_id = delivery ORDER BY t.try DESC LIMIT 1;
+    IF a.try IS NOT NULL AND a.ended IS NULL THEN  -- whoever began it has no lease any more
+        UPDATE webhook_attempts t SET ended = moment, outcome = 'interrupted', error_class = 'interrupted',
+            error = 'its process stopped in the middle'
+        WHERE t.delivery_id = delivery AND t.try = a.try;
+        UPDATE webhook_deliveries o SET tries = a.try WHERE o.id = delivery;
+    END IF;
+    IF d.state = 'dead' AND a.run = j.run AND a.outcome = 'failed' THEN
+        verdict := 'dead';
+        error_class := a.error_class;
+        error := a.error;
+        http_status := a.http_status;
+        RETURN;
+    END IF;
+    IF e.disabled_at IS NOT NULL THEN
+        verdict := 'disabled';
+        reason := e.disabled_reason;
+        RETURN;
+    END IF;
+
+    SELECT count(*), max(moment - t.started), coalesce(bool_or(t.is_probe), false) INTO in_flight, longest, probes
+    FROM webhook_attempts t WHERE t.endpoint_id = e.id AND t.ended IS NULL AND t.gives_up_at > moment;
+    IF e.open_until IS NOT NULL THEN
+        IF probes OR moment < e.open_until THEN
+            reason := 'breaker';
+            waits := greatest(e.promised_until + moved_by, e.open_until, CASE WHEN probes THEN moment + moved_by END);
+        END IF;
+        probes := true;
+    ELSE
+        probes := false;
+        IF in_flight >= e.concurrency THEN
+            reason := 'concurrency';
+            waits := greatest(e.promised_until, moment) + greatest(
+                make_interval(secs => coalesce(e.average_ms, 100) / 1000), longest, '20 milliseconds') / e.concurrency;
+        ELSIF in_flight = 0 AND e.promised_until > moment + interval '5 seconds'  -- it is faster than it was
+            OR e.pulled_until <= moment + interval '1 second'
+        THEN
+            PERFORM pull_waiting(e.id);
+            SELECT n.* INTO e FROM webhook_endpoints n WHERE n.id = e.id;
+        END IF;
+    END IF;
+    IF waits > moment + parked_at_most THEN
+        waits := moment + parked_at_most / 2 * (1 + random());
+    ELSIF waits IS NOT NULL THEN
+        UPDATE webhook_endpoints n SET promised_until = waits WHERE n.id = e.id;
+    END IF;
+    IF waits IS NULL AND e.rate IS NOT NULL THEN
+        grace := make_interval(secs => greatest(0.5, least(1 / e.rate, 5)));
+        IF d.promised_at IS NOT NULL AND d.promised_at >= moment - grace THEN
+            waits := CASE WHEN d.promised_at > moment THEN d.promised_at END;
+        ELSE
+            waits := CASE WHEN e.paced_at > moment THEN e.paced_at END;
+            d.promised_at := waits;
+            UPDATE webhook_endpoints n SET paced_at = greatest(e.paced_at, moment) + make_interval(secs => 1 / e.rate)
+            WHERE n.id = e.id;
+        END IF;
+        reason := CASE WHEN waits IS NOT NULL THEN 'rate' END;
+    END IF;
+    IF waits IS NOT NULL THEN
+        verdict := 'wait';
+        wait_seconds := extract(epoch FROM waits - moment);
+        UPDATE webhook_deliveries o SET state = 'waiting', promised_at = d.promised_at,
+            waits_until = CASE WHEN reason <> 'rate' THEN waits END
+        WHERE o.id = delivery;
+        RETURN;
+    END IF;
+
+    verdict := 'send';
+    try := coalesce(a.try, 0) + 1;
+    INSERT INTO webhook_attempts (delivery_id, try, endpoint_id, run, is_probe, started, gives_up_at)
+    VALUES (delivery, try, e.id, j.run, probes, moment, moment + make_interval(secs => e.timeout_seconds + 5));
+    IF d.state <> 'waiting' OR d.promised_at IS NOT NULL OR d.waits_until IS NOT NULL THEN
+        UPDATE webhook_deliveries o SET state = 'waiting', promised_at = NULL, waits_until = NULL WHERE o.id = delivery;
+    END IF;
+    endpoint := e.id;
+    url := e.url;
+    secret := e.secret;
+    previous_secret := CASE WHEN e.previous_until > moment THEN e.previous_secret END;
+    signature_header := e.signature_header;
+    headers := e.headers;
+    timeout_seconds := e.timeout_seconds;
+    schedule := e.schedule;
+    last_wait := d.last_wait;
+    SELECT w.* INTO v FROM webhook_events w WHERE w.id = d.event_id;
+    event := v.id;
+    body := v.body;
+    IF j.run > 1 OR d.replay_of IS NOT NULL THEN
+        replay := coalesce(j.replay_id, d.replay_id)::text;
+        replay := coalesce(replay, of_job::text || '.' || j.run);
+        replay_attempt := j.attempts;
+        original_timestamp := extract(epoch FROM coalesce((
+            SELECT t.started FROM webhook_attempts t WHERE t.delivery_id = coalesce(d.replay_of, d.id) ORDER BY t.try LIMIT 1
+        ), v.received_at))::bigint;
+    END IF;
+END
+$$;
+
+-- What became of an attempt, fenced by its job's lease: false when that is lost. The endpoint's row is written only when
+-- something of it changes: a failure; the first success after one, which closes the breaker and pulls forward what waits; and a
+-- sample of its answers' times. `final`: the delivery is dead, which its job says in the next transaction; `gone`: so is the endpoint.
+-- Not flushed either: the job's own commit comes behind it, and does that.
+CREATE FUNCTION settle_attempt(
+    of_job uuid, token uuid, delivery uuid, of_try int, accepted boolean, status int, took_ms float8, class text, said text,
+    answered text, next_wait float8, final boolean, gone boolean
+) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    a webhook_attempts;
+    e webhook_endpoints;
+    moment timestamptz;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM ai_jobs q WHERE q.id = of_job AND q.lease_token = token AND q.status = 'processing' FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    SELECT t.* INTO a FROM webhook_attempts t WHERE t.delivery_id = delivery AND t.try = of_try AND t.ended IS NULL;
+    IF NOT FOUND THEN  -- the answer to an earlier commit was lost
+        RETURN true;
+    END IF;
+    SELECT n.* INTO e FROM webhook_endpoints n WHERE n.id = a.endpoint_id;
+    IF NOT accepted OR e.failures_in_row > 0 OR e.open_until IS NOT NULL THEN
+        SELECT n.* INTO e FROM webhook_endpoints n WHERE n.id = a.endpoint_id FOR NO KEY UPDATE;
+        moment := clock_timestamp();
+        IF accepted THEN
+            UPDATE webhook_endpoints n SET failures_in_row = 0, open_until = NULL WHERE n.id = e.id;
+            IF e.open_until IS NOT NULL THEN
+                PERFORM pull_waiting(e.id);
+            END IF;
+        ELSE
+            UPDATE webhook_endpoints n SET
+                failures_in_row = e.failures_in_row + CASE WHEN e.open_until IS NULL OR a.is_probe THEN 1 ELSE 0 END,
+                open_until = CASE
+                    WHEN e.open_until IS NULL AND e.failures_in_row + 1 >= 5 THEN moment + interval '10 seconds'
+                    WHEN e.open_until IS NOT NULL AND a.is_probe
+                        THEN moment + make_interval(secs => least(300, 10 * 2.0 ^ least(e.failures_in_row - 4, 10)))
+                    ELSE e.open_until END,
+                -- The first that has to wait for the probe's moment is promised just that.
+                promised_until = CASE WHEN e.open_until IS NULL AND e.failures_in_row + 1 >= 5
+                    THEN moment ELSE e.promised_until END,
+                disabled_at = CASE WHEN gone THEN coalesce(e.disabled_at, moment) ELSE e.disabled_at END,
+                disabled_reason = CASE WHEN gone THEN coalesce(e.disabled_reason, 'gone') ELSE e.disabled_reason END
+            WHERE n.id = e.id;
+        END IF;
+    ELSIF e.average_ms IS NULL OR random() < 0.05 THEN
+        UPDATE webhook_endpoints n SET average_ms = coalesce(0.8 * n.average_ms + 0.2 * took_ms, took_ms) WHERE n.id = e.id;
+    END IF;
+    moment := clock_timestamp();
+    UPDATE webhook_attempts t SET ended = moment, duration_ms = took_ms,
+        outcome = CASE WHEN accepted THEN 'delivered' ELSE 'failed' END,
+        http_status = status, error_class = class, error = said, answer = answered
+    WHERE t.delivery_id = delivery AND t.try = of_try;
+    UPDATE webhook_deliveries o SET tries = of_try, last_wait = coalesce(next_wait, o.last_wait),
+        state = CASE WHEN accepted THEN 'delivered' WHEN final THEN 'dead' ELSE 'waiting' END,
+        delivered_at = CASE WHEN accepted THEN moment END
+    WHERE o.id = delivery;
+    RETURN true;
+END
+$$;

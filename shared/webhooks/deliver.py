@@ -1,0 +1,173 @@
+"""`deliver_event`: one event to one endpoint, until it is accepted, dead, or the endpoint is gone.
+
+Three steps, none of them inside another's transaction: ask for the moment (which begins the attempt), send, record. After a crash
+the rows say where it stopped: an attempt without an end was interrupted, and is made again with the same id and the same body.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+
+from shared import backoff, telemetry
+from shared.boundary import Boundary, Checkpoint, pass_by
+from shared.db.pool import Conn, Database, one
+from shared.errors import DatabaseAway, Failure, FailureKind, PermanentError, TransientError
+from shared.queue.job import Complete, Job, Lease, Snooze, Verdict, Write
+from shared.secrets import SecretUnreadable, Vault
+from shared.webhooks.admission import Admission, admit, settle, withdraw
+from shared.webhooks.endpoint_headers import open_headers, secret_place
+from shared.webhooks.normalise import canonical, public_id, render
+from shared.webhooks.sending import Answer, Replay, Sender, Target
+
+SECRETS_SECONDS = 60.0  # until it is looked again whether SECRETS_KEY is there
+INSIST_SECONDS = 30.0
+OWN_SOURCE = "antwoord"
+
+READ_EVENT = "SELECT type, subject, occurred_at, data FROM webhook_events WHERE id = %(id)s"
+KEEP_BODY = "UPDATE webhook_events SET body = coalesce(body, %(body)s) WHERE id = %(id)s RETURNING body"
+BURY = "UPDATE webhook_deliveries SET state = 'dead' WHERE id = %(id)s AND state = 'waiting'"
+INTERRUPT = """
+    UPDATE webhook_attempts SET ended = clock_timestamp(), outcome = 'interrupted', error_class = 'interrupted',
+        error = 'its process stopped in the middle'
+    WHERE delivery_id = %(id)s AND ended IS NULL
+"""
+
+# Where a person looks at what an event of our own tells of.
+_PAGES = {"conversation.needs_person": "conversations", "job.failed": "jobs"}
+_WAITS = {
+    "breaker": "the endpoint does not accept deliveries; one is tried now and then",
+    "concurrency": "the endpoint has as many deliveries at once as it takes",
+    "rate": "the endpoint's rate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Courier:
+    """What delivering takes. `vault` is None without SECRETS_KEY; `draw` is uniform in [0, 1)."""
+
+    database: Database
+    sender: Sender
+    vault: Vault | None
+    public_base_url: str
+    checkpoint: Checkpoint = pass_by
+    draw: Callable[[], float] = random.random
+
+    def deliver(self, job: Job, lease: Lease, delivery_id: UUID) -> Verdict:
+        """Make an attempt if it may be made now. Raises PermanentError and TransientError (with its wait) for one that failed."""
+        if self.vault is None:
+            return _no_secrets("SECRETS_KEY is not set, and it is what opens the endpoints' secrets")
+        with self.database.connection() as connection:
+            admission = admit(connection, job, delivery_id)
+        if admission.verdict != "send" or admission.try_ is None:
+            return _without_attempt(admission)
+        self.checkpoint(Boundary.ADMITTED)
+        try:
+            target = _target(admission, self.vault)
+        except SecretUnreadable as unreadable:
+            with self.database.connection() as connection:
+                withdraw(connection, job, delivery_id, admission.try_)
+            return _no_secrets(str(unreadable))
+        body = admission.body or self._own_body(admission.event)
+        with lease.waiting():
+            answer = self.sender.send(
+                target, body, message_id=public_id(admission.event), idempotency_key=str(delivery_id)
+            )
+        self.checkpoint(Boundary.DELIVERED)
+        return self._record(job, delivery_id, admission, answer)
+
+    def _record(self, job: Job, delivery_id: UUID, admission: Admission, answer: Answer) -> Verdict:
+        failure, try_ = answer.failure, admission.try_
+        assert try_ is not None
+        wait = None if failure is None else _wait(job, admission, failure, self.draw())
+        try:
+            with self.database.connection() as connection:
+                settle(connection, job, delivery_id, try_, answer, wait)
+        except (DatabaseAway, psycopg.Error):  # a database that is back soon saves a second request
+            self.database.insist(
+                lambda connection: settle(connection, job, delivery_id, try_, answer, wait), INSIST_SECONDS
+            )
+        self.checkpoint(Boundary.SETTLED)
+        if failure is None:
+            return Complete()
+        if failure.kind is FailureKind.PERMANENT:
+            raise PermanentError(failure.error_class, failure.text, http_status=failure.http_status)
+        raise TransientError(failure.error_class, failure.text, http_status=failure.http_status, wait=wait)
+
+    def _own_body(self, event_id: UUID) -> bytes:
+        """The body of an event of our own, made once: whoever comes second delivers what the first has made."""
+        with self.database.connection() as connection:
+            return own_body(connection, event_id, self.public_base_url)
+
+
+def own_body(connection: Conn, event_id: UUID, public_base_url: str) -> bytes:
+    """Make and keep the body of an event of our own, with a link to what it is about."""
+    found = one(connection, READ_EVENT, {"id": event_id})
+    assert found is not None
+    kind, subject, occurred_at, data = found
+    document = json.loads(render(event_id, kind, OWN_SOURCE, subject, occurred_at, data))
+    document["link"] = f"{public_base_url}/api/ops/{_PAGES.get(kind, 'events')}/{subject}"
+    kept = one(connection, KEEP_BODY, {"id": event_id, "body": canonical(document).encode()})
+    assert kept is not None
+    return bytes(kept[0])
+
+
+def on_bury(delivery_id: UUID) -> Sequence[Write]:
+    """What a burial says on the delivery; an attempt that its process did not end has ended now."""
+    key = {"id": delivery_id}
+    return [Write(BURY, key), Write(INTERRUPT, key)]
+
+
+def _without_attempt(admission: Admission) -> Verdict:
+    match admission.verdict:
+        case "wait":
+            assert admission.wait_seconds is not None
+            return Snooze(admission.wait_seconds, f"waits for {_WAITS[str(admission.reason)]}")
+        case "disabled":
+            text = f"the endpoint is disabled ({admission.reason}); enable it and replay this"
+            raise PermanentError("endpoint_disabled", text)
+        case "dead":
+            raise PermanentError(
+                admission.error_class or "rejected", admission.error or "", http_status=admission.http_status
+            )
+        case "missing":
+            raise PermanentError("bad_payload", "there is no such delivery")
+        case _:
+            return Complete()
+
+
+def _no_secrets(sentence: str) -> Verdict:
+    telemetry.error("delivery_without_secrets", error=sentence)
+    return Snooze(SECRETS_SECONDS, sentence)
+
+
+def _target(admission: Admission, vault: Vault) -> Target:
+    place = secret_place(admission.endpoint)
+    sealed = [secret for secret in (admission.secret, admission.previous_secret) if secret is not None]
+    replay = None
+    if admission.replay is not None:
+        replay = Replay(admission.replay, admission.replay_attempt or 1, admission.original_timestamp or 0)
+    return Target(
+        url=admission.url,
+        secrets=[vault.open(secret, place) for secret in sealed],
+        signature_header=admission.signature_header,
+        headers=open_headers(admission.headers, admission.endpoint, vault),
+        timeout_seconds=admission.timeout_seconds,
+        replay=replay,
+    )
+
+
+def _wait(job: Job, admission: Admission, failure: Failure, draw: float) -> float | None:
+    """Seconds until the next try, by the endpoint's schedule, and not before the endpoint wants it; None when there is none."""
+    if failure.kind is FailureKind.PERMANENT:
+        return None
+    if admission.schedule == "decorrelated":
+        wait = backoff.decorrelated(admission.last_wait or 0.0, draw)
+    else:
+        wait = backoff.scheduled(max(job.attempts, 1), draw)
+    return max(wait, failure.retry_after or 0.0)

@@ -1,0 +1,468 @@
+"""Who may deliver when: the breaker, concurrency and rate of an endpoint, over all instances, and that waiting is no polling."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.db.pool import Conn, Database
+from shared.errors import Failure, LeaseLost
+from shared.queue import store
+from shared.queue.job import Job
+from shared.webhooks.admission import Admission, admit, settle
+from shared.webhooks.sending import Answer, failure_of
+from tests.fakes.eventually import eventually
+from tests.fakes.faulty_server import answer
+from tests.fakes.gateway import Gateway, Receiver
+
+NOWHERE = "https://hooks.example.org/in"  # no test of admission alone sends anything
+
+
+@pytest.fixture
+def gateway(database: Database) -> Gateway:
+    return Gateway(database)
+
+
+class Instance:
+    """A process that asks and records, without sending."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+
+    def claim(self, size: int = 1) -> list[Job]:
+        with self.gateway.database.connection() as connection:
+            return list(store.claim(connection, size, ["deliver_event"], 30))
+
+    def ask(self, job: Job) -> Admission:
+        with self.gateway.database.connection() as connection:
+            return admit(connection, job, UUID(job.payload["delivery_id"]))
+
+    def next(self) -> tuple[Job, Admission]:
+        """Claim one that is due, and ask for it."""
+        (job,) = self.claim()
+        return job, self.ask(job)
+
+    def record(self, job: Job, admission: Admission, status: int | None, took_ms: float = 10.0) -> Failure | None:
+        """Record what came of an attempt."""
+        failure = failure_of(status or 503, None)
+        answered = Answer(status, took_ms, "", failure)
+        assert admission.try_ is not None
+        with self.gateway.database.connection() as connection:
+            delivery = UUID(job.payload["delivery_id"])
+            settle(connection, job, delivery, admission.try_, answered, 5.0 if failure else None)
+        return failure
+
+    def end(self, job: Job, admission: Admission, status: int | None = 200, took_ms: float = 10.0) -> None:
+        """Record what came of an attempt, and end or requeue its job."""
+        failure = self.record(job, admission, status, took_ms)
+        with self.gateway.database.connection() as connection:
+            if failure is None:
+                store.mark_done(connection, job)
+            else:
+                store.requeue_with_backoff(connection, job, failure, 5.0)
+
+    def wait(self, job: Job, admission: Admission) -> float:
+        """Put off one that has to wait, as the worker does; for how long."""
+        assert admission.verdict == "wait"
+        assert admission.wait_seconds is not None
+        with self.gateway.database.connection() as connection:
+            failure = failure_of(503, None)
+            assert failure
+            store.snooze(connection, job, failure, admission.wait_seconds)
+        return admission.wait_seconds
+
+
+@pytest.fixture
+def one(gateway: Gateway) -> Instance:
+    return Instance(gateway)
+
+
+@pytest.fixture
+def two(gateway: Gateway) -> Instance:
+    return Instance(gateway)
+
+
+def broken(gateway: Gateway, one: Instance, *, waiting: int = 1, **settings: Any) -> UUID:
+    """An endpoint whose breaker has just opened, and so many that have not been tried yet."""
+    endpoint = gateway.endpoint(NOWHERE, **settings)
+    gateway.deliveries(endpoint, 5)
+    for _ in range(5):
+        one.end(*one.next(), 503)
+    gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 day' WHERE status = 'pending'")
+    gateway.deliveries(endpoint, waiting)
+    return endpoint
+
+
+def seconds_open(gateway: Gateway, endpoint: UUID) -> float | None:
+    found = gateway.value(
+        "SELECT extract(epoch FROM open_until - clock_timestamp())::float8 FROM webhook_endpoints WHERE id = %(id)s",
+        id=endpoint,
+    )
+    return None if found is None else float(found)
+
+
+def test_five_failures_in_a_row_open_it_and_four_do_not(gateway: Gateway, one: Instance) -> None:
+    endpoint = gateway.endpoint(NOWHERE)
+    gateway.deliveries(endpoint, 10)
+    for status in (503, 503, 503, 503, 200, 503, 503, 503, 404):
+        one.end(*one.next(), status)
+    assert seconds_open(gateway, endpoint) is None
+    one.end(*one.next(), None)
+    assert 9 < (seconds_open(gateway, endpoint) or 0) <= 10
+
+
+def test_while_it_is_open_deliveries_wait_without_using_attempts(gateway: Gateway, one: Instance) -> None:
+    broken(gateway, one, waiting=3)
+    jobs = one.claim(3)
+    waits = [one.wait(job, one.ask(job)) for job in jobs]
+    assert [round(wait) for wait in waits] == [10, 20, 30]  # one of them comes by each ten seconds
+    assert (
+        gateway.rows("SELECT attempts FROM ai_jobs WHERE id = ANY (%(ids)s)", ids=[job.id for job in jobs])
+        == [(0,)] * 3
+    )
+
+
+def test_one_probe_at_a_time_over_two_instances(gateway: Gateway, one: Instance, two: Instance) -> None:
+    endpoint = broken(gateway, one, waiting=5)
+    gateway.pass_gateway_time(10.5)
+    jobs = one.claim(5)
+    with ThreadPoolExecutor(5) as pool:
+        asked = list(pool.map(lambda pair: pair[0].ask(pair[1]), zip(itertools.cycle((one, two)), jobs, strict=False)))
+    assert Counter(admission.verdict for admission in asked) == {"send": 1, "wait": 4}
+    assert {admission.reason for admission in asked if admission.verdict == "wait"} == {"breaker"}
+    assert gateway.value(
+        "SELECT is_probe FROM webhook_attempts WHERE ended IS NULL AND endpoint_id = %(id)s", id=endpoint
+    )
+
+
+def test_each_failed_probe_doubles_the_pause_up_to_five_minutes(gateway: Gateway, one: Instance) -> None:
+    endpoint = broken(gateway, one, waiting=8)
+    pauses = []
+    for _ in range(7):
+        pauses.append(round(seconds_open(gateway, endpoint) or 0))
+        gateway.pass_gateway_time((seconds_open(gateway, endpoint) or 0) + 0.1)
+        gateway.execute(
+            "UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending' AND id = (SELECT id FROM ai_jobs"
+            " WHERE status = 'pending' AND attempts = 0 ORDER BY seq LIMIT 1)"
+        )
+        gateway.execute(
+            "UPDATE ai_jobs SET next_run_at = now() + interval '1 day' WHERE status = 'pending' AND attempts > 0"
+        )
+        one.end(*one.next(), 503)
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_probe_that_was_killed_frees_its_place_when_it_would_have_given_up(
+    gateway: Gateway, one: Instance, two: Instance
+) -> None:
+    broken(gateway, one, waiting=3)
+    gateway.pass_gateway_time(10.5)
+    _, probe = one.next()  # and is never heard of again
+    assert probe.verdict == "send"
+    job, admission = two.next()
+    assert 9 < two.wait(job, admission) <= 20
+    gateway.pass_gateway_time(11)  # its time-out of five seconds, and five more
+    assert two.next()[1].verdict == "send"
+
+
+def test_what_was_killed_is_seen_and_made_again_at_once_by_its_own_job(
+    gateway: Gateway, one: Instance, two: Instance
+) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, concurrency=1))
+    _, first = one.next()
+    gateway.execute("UPDATE ai_jobs SET lease_until = now() - interval '1 second' WHERE status = 'processing'")
+    with gateway.database.connection() as connection:
+        store.rescue(connection)
+    job, second = two.next()
+    assert (first.try_, second.verdict, second.try_) == (1, "send", 2)
+    two.end(job, second)
+    outcomes = "SELECT outcome, error_class FROM webhook_attempts ORDER BY try"
+    assert gateway.rows(outcomes) == [("interrupted", "interrupted"), ("delivered", None)]
+
+
+def test_a_worker_that_lost_its_lease_neither_begins_nor_records(
+    gateway: Gateway, one: Instance, two: Instance
+) -> None:
+    endpoint = gateway.endpoint(NOWHERE)
+    (delivery,) = gateway.deliveries(endpoint)
+    stale, admission = one.next()
+    gateway.execute("UPDATE ai_jobs SET lease_until = now() - interval '1 second' WHERE status = 'processing'")
+    with gateway.database.connection() as connection:
+        store.rescue(connection)
+    with pytest.raises(LeaseLost):
+        one.record(stale, admission, 410)
+    assert [a["outcome"] for a in gateway.attempts(delivery)] == [None]
+    _, again = two.next()
+    with pytest.raises(LeaseLost):
+        one.ask(stale)
+    with pytest.raises(LeaseLost):
+        one.end(stale, admission, 410)
+    assert gateway.state(endpoint, "disabled_at") is None
+    assert [a["outcome"] for a in gateway.attempts(delivery)] == ["interrupted", None]
+    assert again.try_ == 2
+
+
+def test_the_first_success_closes_it_and_pulls_forward_what_waits(gateway: Gateway, one: Instance) -> None:
+    """Five hundred wait: they come at the endpoint's pace, 200 at a time, and the last of them pulls the next."""
+    endpoint = broken(gateway, one, waiting=500, concurrency=10)
+    for job in one.claim(500):
+        one.wait(job, one.ask(job))
+    last = "SELECT extract(epoch FROM max(next_run_at) - now()) FROM ai_jobs WHERE attempts = 0 AND status = 'pending'"
+    assert gateway.value(last) > 3600
+    gateway.pass_gateway_time(10.5)
+    one.end(*one.next(), 200, 100.0)
+    assert seconds_open(gateway, endpoint) is None
+    pulled = last.replace("max(next_run_at) - now())", "next_run_at - now())::float8") + " ORDER BY 1"
+    waits = [wait for (wait,) in gateway.rows(pulled)]
+    assert -1 < waits[0] <= waits[199] <= 2.0 < 60 < waits[200]  # 10 ms apart: an average of 100 ms, ten at once
+    steps = [later - earlier for earlier, later in itertools.pairwise(waits[:200])]
+    assert max(steps) < 0.011
+    for _ in range(6):
+        gateway.pass_gateway_time(2.1)
+        for job in one.claim(500):
+            one.end(job, one.ask(job), 200)
+    assert gateway.value("SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'") == 500
+    assert gateway.state(endpoint, "pulled_until") is None
+
+
+def test_a_dead_endpoint_with_thousands_waiting_is_hardly_asked(gateway: Gateway, one: Instance) -> None:
+    """After the first look at each, one comes by in ten seconds."""
+    broken(gateway, one, waiting=3000)
+    gateway.execute(
+        "UPDATE ai_jobs SET next_run_at = now() + interval '1 day' WHERE status = 'pending' AND seq NOT IN"
+        " (SELECT seq FROM ai_jobs WHERE attempts = 0 ORDER BY seq LIMIT 500)"
+    )
+    for job in one.claim(500):
+        one.wait(job, one.ask(job))
+    due = "SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND attempts = 0 AND next_run_at < now() + interval '300 s'"
+    assert 29 <= gateway.value(due) <= 31
+    assert not one.claim()
+
+
+def test_however_many_wait_each_is_looked_at_within_six_hours(gateway: Gateway, one: Instance) -> None:
+    endpoint = broken(gateway, one)
+    gateway.execute("UPDATE webhook_endpoints SET promised_until = now() + interval '3 days'")
+    assert 3 * 3600 <= one.wait(*one.next()) <= 6 * 3600
+    assert gateway.value(
+        "SELECT promised_until > now() + interval '2 days' FROM webhook_endpoints WHERE id = %(id)s", id=endpoint
+    )
+
+
+def test_what_asking_reads_does_not_grow_with_what_waits(gateway: Gateway, one: Instance) -> None:
+    """The plans are made while the tables are small, and kept: each step must be by an index."""
+    endpoint = gateway.endpoint(NOWHERE, rate=1000.0, concurrency=64)
+    gateway.deliveries(endpoint)
+    with gateway.database.connection() as connection:
+        one.end(*one.next())
+        few = pages(connection, one, gateway, endpoint)
+        gateway.deliveries(endpoint, 5000)
+        gateway.execute("UPDATE webhook_deliveries SET waits_until = now() + interval '1 h' WHERE state = 'waiting'")
+        gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 h' WHERE status = 'pending'")
+        gateway.execute("INSERT INTO webhook_attempts (delivery_id, try, endpoint_id, run, started, gives_up_at, ended, outcome)"
+                        " SELECT id, 1, endpoint_id, 1, now(), now(), now(), 'failed' FROM webhook_deliveries"
+                        " WHERE NOT EXISTS (SELECT FROM webhook_attempts a WHERE a.delivery_id = webhook_deliveries.id)"
+                        )  # fmt: skip
+        many = pages(connection, one, gateway, endpoint)
+    assert many < few + 60
+
+
+def pages(connection: Conn, one: Instance, gateway: Gateway, endpoint: UUID) -> int:
+    """How many pages one admission touches."""
+    gateway.deliveries(endpoint)
+    (job,) = one.claim()
+    found = connection.execute(
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM admit_delivery(%(job)s, %(token)s, %(delivery)s)",
+        {"job": job.id, "token": job.lease_token, "delivery": UUID(job.payload["delivery_id"])},
+    ).fetchone()
+    assert found is not None
+    return int(found[0][0]["Plan"]["Shared Hit Blocks"]) + int(found[0][0]["Plan"]["Shared Read Blocks"])
+
+
+def test_concurrency_holds_over_two_instances(gateway: Gateway, one: Instance, two: Instance) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, concurrency=3), 12)
+    jobs = one.claim(12)
+    with ThreadPoolExecutor(8) as pool:
+        asked = list(pool.map(lambda pair: pair[0].ask(pair[1]), zip(itertools.cycle((one, two)), jobs, strict=False)))
+    assert Counter(admission.verdict for admission in asked) == {"send": 3, "wait": 9}
+    waits = sorted(admission.wait_seconds or 0 for admission in asked if admission.verdict == "wait")
+    # A moment for each, a third of 100 ms apart while nothing is known of the endpoint.
+    assert min(later - earlier for earlier, later in itertools.pairwise(waits)) > 0.02
+    assert waits[-1] < 5
+    sending = next(n for n, admission in enumerate(asked) if admission.verdict == "send")
+    one.end(jobs[sending], asked[sending])
+    waiting = next(n for n, admission in enumerate(asked) if admission.verdict == "wait")
+    assert two.ask(jobs[waiting]).verdict == "send"
+
+
+def test_when_answers_take_longer_than_they_did_those_that_wait_come_by_less_often(
+    gateway: Gateway, one: Instance
+) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, concurrency=1), 3)
+    gateway.execute("UPDATE webhook_endpoints SET average_ms = 5")
+    first, second, third = one.claim(3)
+    assert one.ask(first).verdict == "send"
+    assert (one.ask(second).wait_seconds or 9) < 1
+    gateway.execute("UPDATE webhook_attempts SET started = started - interval '4 seconds'")
+    assert 4 <= (one.ask(third).wait_seconds or 0) < 6
+
+
+def test_a_healthy_endpoint_s_row_is_hardly_written(gateway: Gateway, one: Instance) -> None:
+    endpoint = gateway.endpoint(NOWHERE, concurrency=64)
+    gateway.deliveries(endpoint, 101)
+    one.end(*one.next())
+    version = "SELECT xmin::text || ctid::text FROM webhook_endpoints"
+    seen = []
+    for _ in range(100):
+        one.end(*one.next())
+        seen.append(gateway.value(version))
+    assert len(set(seen)) < 20  # one in twenty is a sample of its answers' times
+    assert gateway.state(endpoint, "average_ms") == "10"
+
+
+def moments(gateway: Gateway, instances: list[Instance], count: int, step: float) -> list[float]:
+    """Let time pass in steps; when each attempt began, in seconds since now."""
+    passed, started = 0.0, time.monotonic()
+    began: list[float] = []
+    while len(began) < count:
+        for instance in instances:
+            for job in instance.claim(count):
+                admission = instance.ask(job)
+                if admission.verdict == "send":
+                    began.append(passed + time.monotonic() - started)
+                    instance.end(job, admission)
+                else:
+                    instance.wait(job, admission)
+        gateway.pass_gateway_time(step)
+        passed += step
+    return began
+
+
+def test_a_rate_is_kept_to_over_two_instances_and_each_is_claimed_about_twice(
+    gateway: Gateway, one: Instance, two: Instance
+) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 60)
+    began = moments(gateway, [one, two], 60, 0.1)
+    assert 5.0 <= began[-1] <= 6.3
+    assert most_within(began, 1.0) <= 12
+    assert gateway.value("SELECT max(claims) FROM ai_jobs") <= 2
+
+
+def test_being_a_little_late_sends_nobody_to_the_end(gateway: Gateway, one: Instance) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 40)
+    began = moments(gateway, [one], 40, 0.4)
+    assert began[-1] <= 4.5
+    assert gateway.value("SELECT max(claims) FROM ai_jobs") <= 2
+
+
+def test_after_ten_minutes_away_there_is_no_burst(gateway: Gateway, one: Instance, two: Instance) -> None:
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 50)
+    for job in one.claim(50):
+        admission = one.ask(job)
+        if admission.verdict == "send":
+            one.end(job, admission)
+        else:
+            one.wait(job, admission)
+    gateway.pass_gateway_time(600)
+    began = moments(gateway, [one, two], 49, 0.1)
+    assert most_within(began, 1.0) <= 16
+    assert began[-1] >= 4.0
+
+
+def most_within(began: list[float], seconds: float) -> int:
+    """The most that begin within so many seconds."""
+    return max(sum(first <= other < first + seconds for other in began) for first in began)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rate=st.floats(0.5, 50),
+    steps=st.lists(st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 7.0, 60.0]), min_size=3, max_size=8),
+    batch=st.integers(1, 6),
+)
+def test_whatever_the_gaps_in_no_window_go_more_than_the_rate_allows(
+    gateway: Gateway, rate: float, steps: list[float], batch: int
+) -> None:
+    """The promise of admit_delivery: in any T seconds at most rate × (T + grace) + 1, however the worker's looks are spread."""
+    gateway = Gateway(gateway.database)
+    instance = Instance(gateway)
+    endpoint = gateway.endpoint(NOWHERE, rate=rate, concurrency=64)
+    grace = max(0.5, min(1 / rate, 5))
+    started = time.monotonic()
+    passed = 0.0
+    began: list[float] = []
+    for step in steps:
+        gateway.deliveries(endpoint, batch)
+        for job in instance.claim(100):
+            admission = instance.ask(job)
+            if admission.verdict == "send":
+                began.append(passed + time.monotonic() - started)
+                instance.end(job, admission)
+            else:
+                instance.wait(job, admission)
+        gateway.pass_gateway_time(step)
+        passed += step
+    for first, last in itertools.combinations(range(len(began)), 2):
+        window = began[last] - began[first] + 0.1  # the clock of this process and the database's
+        assert last - first + 1 <= rate * (window + grace) + 1.001
+
+
+def test_two_workers_keep_to_rate_and_concurrency_with_real_requests(gateway: Gateway) -> None:
+    together, most = [0], [0]
+
+    def says(seen: object) -> bytes:
+        together[0] += 1
+        most[0] = max(most[0], together[0])
+        eventually(lambda: time.monotonic() > began + 0.05)
+        together[0] -= 1
+        return answer(200)
+
+    began = time.monotonic()
+    other = gateway.beside()
+    with Receiver(says) as receiver, ThreadPoolExecutor(2) as pool:
+        gateway.deliveries(gateway.endpoint(receiver.url, rate=20.0, concurrency=2), 30)
+        for drained in [pool.submit(world.app.worker.drain, 4, 20) for world in (gateway, other)]:
+            drained.result()
+        arrivals = [arrival.at for arrival in receiver.arrivals]
+    assert len(arrivals) == 30
+    assert gateway.value("SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'") == 30
+    assert most[0] <= 2
+    assert most_within(arrivals, 0.5) <= 20 * 1.0 + 2
+    assert arrivals[-1] - arrivals[0] >= 29 / 20 - 0.6
+
+
+def test_a_breaker_with_real_workers(gateway: Gateway) -> None:
+    """A dead endpoint is asked once a pause, its deliveries use no attempts meanwhile, and all arrive when it is back."""
+    with Receiver(answer(500)) as receiver:
+        endpoint = gateway.endpoint(receiver.url)
+        gateway.deliveries(endpoint, 12)
+        worlds = [gateway, gateway.beside()]
+        for _ in range(3):
+            for world in worlds:
+                world.run()
+        asked = len(receiver.arrivals)
+        assert 5 <= asked <= 5 + 4  # those that were out when it opened
+        for pause in (11.0, 21.0):
+            gateway.pass_gateway_time(pause)
+            gateway.execute(
+                "UPDATE ai_jobs SET next_run_at = now() + interval '1 h' WHERE status = 'pending' AND attempts > 0"
+            )
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda world: world.run(), worlds))
+            asked += 1
+            assert len(receiver.arrivals) == asked
+        receiver.says = answer(200)
+        gateway.pass_gateway_time(41)
+        for _ in range(20):  # its concurrency lets four go at once
+            for world in worlds:
+                world.run()
+            gateway.all_due()
+    assert gateway.value("SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'") == 12
+    assert gateway.state(endpoint, "failures_in_row") == "0"

@@ -1,0 +1,135 @@
+"""A job that waits for the network lends its slot: others run meanwhile, and nothing else about it changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from shared.db.pool import Database
+from shared.errors import TransientError
+from shared.queue import store
+from shared.queue.job import Complete, Job, JobType, Lease, Verdict
+from shared.queue.policy import Policy
+from shared.queue.worker import Limits, Worker
+from tests.fakes.eventually import eventually
+
+TYPE = "embed_record"
+
+
+class Site:
+    """Workers whose jobs wait for the network until `answered` is set, if their payload says so."""
+
+    def __init__(self, database: Database, concurrency: int, lease_seconds: float = 30.0) -> None:
+        self.database = database
+        self.answered = threading.Event()
+        self.waiting: list[UUID] = []
+        self.ran: list[UUID] = []
+        types = {TYPE: JobType(TYPE, self.run, Policy())}
+        self.worker = Worker(database, types, lambda _: None, Limits(concurrency, lease_seconds=lease_seconds))
+
+    def run(self, job: Job, lease: Lease) -> Verdict:
+        if job.payload.get("waits"):
+            with lease.waiting():
+                self.waiting.append(job.id)
+                self.answered.wait(30)
+                if job.payload["waits"] == "in vain":
+                    raise TransientError("dropped", "the network")
+        if job.payload.get("holds"):
+            self.waiting.append(job.id)
+            self.answered.wait(30)
+        self.ran.append(job.id)
+        return Complete()
+
+    def add(self, count: int = 1, **payload: Any) -> None:
+        with self.database.connection() as connection:
+            for _ in range(count):
+                store.enqueue(connection, {"type": TYPE} | payload)
+
+    def value(self, sql: Any) -> Any:
+        with self.database.connection() as connection:
+            row = connection.execute(sql).fetchone()
+        return row and row[0]
+
+    @contextmanager
+    def draining(self, *concurrency: int) -> Iterator[None]:
+        """Drains at work until what is inside has been seen; then the network answers."""
+        with ThreadPoolExecutor(len(concurrency)) as pool:
+            drains = [pool.submit(self.worker.drain, size, 30) for size in concurrency]
+            try:
+                yield
+            finally:
+                self.answered.set()
+            for drain in drains:
+                drain.result(30)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("job_")]
+
+
+@pytest.fixture
+def jobs(database: Database) -> Database:
+    with database.connection() as connection:
+        connection.execute("TRUNCATE ai_jobs, job_attempts CASCADE")
+    return database
+
+
+def test_others_run_while_jobs_wait(jobs: Database) -> None:
+    site = Site(jobs, 2)
+    site.add(2, waits="yes")
+    site.add(10)
+    with site.draining(2):
+        eventually(lambda: len(site.ran) == 10)
+        assert len(site.waiting) == 2
+        site.add()
+        eventually(lambda: len(site.ran) == 11)
+    assert len(site.ran) == 13
+    assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 13
+    assert site.worker._slots.take(99) == 2
+
+
+def test_a_job_that_does_not_say_that_it_waits_keeps_its_slot(jobs: Database) -> None:
+    site = Site(jobs, 2)
+    site.add(2, holds=True)
+    site.add(3)
+    with site.draining(2):
+        eventually(lambda: len(site.waiting) == 2)
+        assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'processing'") == 2
+        assert not site.ran
+    assert len(site.ran) == 5
+
+
+def test_a_wake_s_wait_frees_the_process_s_slot_for_another_wake(jobs: Database) -> None:
+    """A crew of one runs in its caller: it does nothing else meanwhile, and keeps nobody else from doing it."""
+    site = Site(jobs, 1)
+    site.add(waits="yes")
+    with site.draining(1, 1):
+        eventually(lambda: site.waiting)
+        site.add(5)
+        eventually(lambda: len(site.ran) == 5)
+    assert len(site.ran) == 6
+
+
+def test_leases_are_renewed_while_jobs_wait(jobs: Database) -> None:
+    site = Site(jobs, 1, lease_seconds=1.0)
+    site.add(waits="yes")
+    with site.draining(2):
+        eventually(lambda: site.waiting)
+        first = site.value("SELECT lease_until FROM ai_jobs")
+        eventually(lambda: site.value("SELECT lease_until FROM ai_jobs") > first)
+    assert site.value("SELECT claims FROM ai_jobs") == 1
+
+
+def test_what_fails_in_a_wait_is_recorded_as_ever(jobs: Database) -> None:
+    site = Site(jobs, 2)
+    site.add(3, waits="in vain")
+    with site.draining(2):
+        eventually(lambda: len(site.waiting) == 3)
+    assert (
+        site.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND attempts = 1 AND error_class = 'dropped'")
+        == 3
+    )
+    assert site.worker._slots.take(99) == 2
