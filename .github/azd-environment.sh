@@ -5,10 +5,11 @@ set -euo pipefail
 
 azd auth login --client-id "$AZURE_CLIENT_ID" --tenant-id "$AZURE_TENANT_ID" --federated-credential-provider github
 azd env new "$AZD_ENVIRONMENT" --subscription "$AZURE_SUBSCRIPTION_ID" --no-prompt
-while IFS='=' read -r name value; do
-    name=${name//[[:space:]]/}
-    if [[ -z $name || $name == \#* ]]; then
+while read -r line; do
+    line=${line%$'\r'}
+    if [[ $line != *=* || $line == \#* ]]; then
         continue
     fi
-    azd env set "$name" "${value%$'\r'}"
+    name=${line%%=*}
+    azd env set "${name//[[:space:]]/}" "${line#*=}" </dev/null
 done <<<"$AZD_VALUES"

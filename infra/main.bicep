@@ -14,13 +14,13 @@ param location string
 @description('Object id of whoever deploys: administrator of the database, and may fill the vault.')
 param principalId string
 
-@description('Name of whoever deploys as Postgres knows it: the user principal name, or the display name of a service principal or group.')
-param principalName string
+// Its default is only there so that azd does not ask for it: azd asks before the hook that finds it out.
+@description('Name of whoever deploys as Postgres knows it: the user principal name, or the display name of a service principal.')
+param principalName string = ''
 
-@description('What principalId is.')
+@description('What principalId is; azd says it.')
 @allowed([
   'User'
-  'Group'
   'ServicePrincipal'
 ])
 param principalType string = 'User'
@@ -78,8 +78,11 @@ param privateNetwork bool = false
 @description('Public IPv4 address of whoever deploys, let in to migrate the database; empty for none. Without meaning in a private network.')
 param deployerAddress string = ''
 
-@description('Take back a vault and a model account of the same names that azd down has left soft-deleted.')
-param recoverDeleted bool = false
+@description('Take back the vault of the same name that azd down has left soft-deleted.')
+param recoverVault bool = false
+
+@description('Take back the model account of the same name that azd down has left soft-deleted.')
+param recoverModel bool = false
 
 @description('Size of the database server. The connections that it gives must cover the budget in modules/database.bicep.')
 param databaseSku string = 'Standard_B1ms'
@@ -221,7 +224,7 @@ module vault 'modules/vault.bicep' = {
     name: 'kv-antw-${suffix}'
     location: location
     tags: tags
-    recover: recoverDeleted
+    recover: recoverVault
     workspaceId: observation.outputs.workspaceId
   }
 }
@@ -277,7 +280,7 @@ module model 'modules/model.bicep' = {
     name: 'oai-antwoord-${suffix}'
     location: location
     tags: tags
-    recover: recoverDeleted
+    recover: recoverModel
     chatModel: chatModel
     chatModelVersion: chatModelVersion
     chatSku: chatSku

@@ -17,7 +17,8 @@ from cli.azure import preflight as before
 from cli.azure import registration
 from cli.azure.database import Server, prepare
 from cli.azure.parameters import read_parameters
-from cli.azure.values import Values, read_values
+from cli.azure.programs import ProgramFailed
+from cli.azure.values import Values, read_answers, read_values
 from cli.azure.vault import Vault
 from cli.doctor.command import examine, is_wrong, show
 from cli.doctor.finding import Finding, State
@@ -43,7 +44,7 @@ def preflight(
 ) -> None:
     """Check tools, sign-in, names, region, models and quota before anything is made; each failure says what to do."""
     output, values = Output(as_json=as_json), _values()
-    parameters = read_parameters(values.given)
+    parameters = read_parameters(values.given, answered=read_answers(values.get("AZURE_ENV_NAME")))
     today = datetime.datetime.now(datetime.UTC).date()
     findings = list(before.check(values, parameters, address_service=address_service, today=today))
     show(output, findings)
@@ -85,8 +86,14 @@ def bring_up(values: Values, output: Output) -> list[str]:
     done += [f"role {role} created"] if prepared.made_role else []
     done += [f"schema {role} created"] if prepared.made_schema else []
     done += [f"migrated: {name}" for name in prepared.migrations]
-    if registration.set_redirect(values, base_url):
-        done.append("sign-in returns to the app")
+    try:
+        if registration.set_redirect(values, base_url):
+            done.append("sign-in returns to the app")
+    except ProgramFailed as refused:  # a pipeline may seldom; whoever owns the registration can, and all else is done
+        output.note(
+            f"The sign-in cannot be told to return to {base_url}: whoever owns the app registration adds "
+            f"{registration.redirect_uri(base_url)} to its web redirect URIs, if it is not there. {refused.said}"
+        )
     after.refresh_references(values)
     return done
 

@@ -9,7 +9,7 @@ import datetime
 import ipaddress
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import httpx2
@@ -28,6 +28,7 @@ PYTHON = (3, 13)
 AZ, AZD = (2, 60, 0), (1, 15, 0)  # the first az with Flex Consumption; an azd of 2025
 GROUPS = 3  # of functions, each of which scales by itself
 RESERVED_CONNECTIONS = 15  # of max_connections, which the service keeps
+SERVER_NAME = re.compile(r"psql-antwoord-[a-z0-9]{13}")  # as in main.bicep; and not one that was restored beside it
 ADDRESS_SERVICE = "https://api.ipify.org"  # answers the caller's public address, and nothing else
 ADDRESS_SECONDS = 5.0
 
@@ -39,12 +40,12 @@ def check(values: Values, parameters: Parameters, *, address_service: str, today
     if any(tool.state is State.WRONG for tool in tools):
         yield left_out("the rest", "The tools come first.")
         return
-    account = _account(values)
-    yield account[0]
-    if account[1] is None:
+    signed_in, account = _account(values)
+    yield signed_in
+    if account is None:
         yield left_out("the rest", "Sign in first.")
         return
-    yield _deployer(values, account[1])
+    yield from _unless_odd("deployer", lambda: [_deployer(values, account)])
     yield from _values(values, parameters)
     yield _connections(parameters)
     if not values.is_on("PRIVATE_NETWORK"):
@@ -53,12 +54,25 @@ def check(values: Values, parameters: Parameters, *, address_service: str, today
     if not location:
         yield left_out("region", "AZURE_LOCATION is not chosen yet: azd asks for it; then run this again.")
         return
-    yield _deleted(values, location)
-    yield _functions(values, location)
-    yield _server(values, parameters, location)
-    is_deployed = bool(values.get("AZURE_OPENAI_ENDPOINT"))
-    yield from models.check(values.programs, parameters, location, today, is_deployed=is_deployed)
-    yield registration.ensure(values)
+    programs = values.programs
+    yield from _unless_odd("names", lambda: [_deleted(values, location)])
+    yield from _unless_odd("functions", lambda: [_functions(values, location)])
+    yield from _unless_odd("postgres", lambda: [_server(values, parameters, location)])
+    yield from _unless_odd("storage", lambda: _storage(values, parameters))
+    yield from _unless_odd(
+        "models", lambda: models.check(programs, parameters, location, today, is_deployed=_has_model(values))
+    )
+    yield from _unless_odd("sign-in", lambda: [registration.ensure(values)])
+
+
+def _unless_odd(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The shape of az's answers changes between its versions: what is not understood was not looked at."""
+    try:
+        yield from look()
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as odd:
+        yield left_out(
+            check, f"`az` answers otherwise than is known here ({type(odd).__name__}): the deployment will tell."
+        )
 
 
 def _tools(values: Values) -> Iterator[Finding]:
@@ -88,6 +102,10 @@ def _account(values: Values) -> tuple[Finding, dict[str, Any] | None]:
         account = values.programs.az("account", "show")
     except ProgramFailed as failed:
         return wrong("signed in", f"Run `az login` (and `azd auth login`). {failed.said}"), None
+    if not isinstance(account, dict) or not {"id", "name", "user"} <= account.keys():
+        return wrong(
+            "signed in", "`az account show` does not say who is signed in: run `az login`, or upgrade `az`."
+        ), None
     wanted = values.get("AZURE_SUBSCRIPTION_ID")
     if wanted and account["id"] != wanted:
         return wrong(
@@ -104,9 +122,7 @@ def _account(values: Values) -> tuple[Finding, dict[str, Any] | None]:
 def _deployer(values: Values, account: dict[str, Any]) -> Finding:
     """Postgres knows the deployer by a name: of a user the principal name, of an application what it is called."""
     is_person = account["user"].get("type") == "user"
-    known = values.get("AZURE_PRINCIPAL_NAME")
-    if known and values.get("AZURE_PRINCIPAL_TYPE") == "Group":
-        return ok("deployer", f"The group {known} becomes the database's administrator, as set.")
+    known = values.get("AZURE_PRINCIPAL_NAME")  # azd takes the id and type of who is signed in to it, whatever is set
     try:
         if is_person:
             name = str(values.programs.az("ad", "signed-in-user", "show", "--query", "userPrincipalName"))
@@ -143,12 +159,18 @@ def _values(values: Values, parameters: Parameters) -> Iterator[Finding]:
         )
     else:
         yield ok("values", "All that the templates ask for are set.")
-    number = values.get("TWILIO_WHATSAPP_FROM")
+    if parameters.mistyped:
+        yield wrong(
+            "values",
+            f"{', '.join(parameters.mistyped)}: a switch is true or false, a number has digits alone. azd would take the "
+            "default in its place and not say so.",
+        )
+    number = parameters.text("twilioWhatsappFrom")
     if number and not re.fullmatch(r"(whatsapp:)?\+[1-9]\d{6,14}", number):
         yield wrong(
             "values", f"TWILIO_WHATSAPP_FROM is {number!r}: a number in E.164, for example whatsapp:+31201234567."
         )
-    account = values.get("TWILIO_ACCOUNT_SID")
+    account = parameters.text("twilioAccountSid")
     if account and not re.fullmatch(r"AC[0-9a-fA-F]{32}", account):
         yield wrong("values", "TWILIO_ACCOUNT_SID is not one: AC and 32 digits, on the first page of Twilio's console.")
 
@@ -192,12 +214,12 @@ def _deleted(values: Values, location: str) -> Finding:
         accounts = values.programs.az("cognitiveservices", "account", "list-deleted") or []
     except ProgramFailed as failed:
         return left_out("names", f"Azure does not say which names are kept by what was deleted. {failed.said}")
-    found = [
-        str(item.get("name"))
-        for item in [*vaults, *accounts]
-        if _belongs(item, environment, location)
-    ]  # fmt: skip
-    values.put("RECOVER_DELETED", "true" if found else "false")
+    found: list[str] = []
+    # Each by itself: a vault is kept for 90 days, a model account for two, and what is not there cannot be taken back.
+    for switch, items in (("RECOVER_VAULT", vaults), ("RECOVER_MODEL", accounts)):
+        ours = [str(item.get("name")) for item in items if _belongs(item, environment, location)]
+        values.put(switch, "true" if ours else "false")
+        found += ours
     if found:
         return advice("names", f"Deleted before, and taken back with what is in it: {', '.join(found)}.")
     return ok("names", "Free: nothing that was deleted keeps them.")
@@ -241,6 +263,31 @@ def _server(values: Values, parameters: Parameters, location: str) -> Finding:
             "postgres", f"{location} has no server of the size {size}: set DATABASE_SKU, or another AZURE_LOCATION."
         )
     return ok("postgres", f"{location} has servers of the size {size}.")
+
+
+def _storage(values: Values, parameters: Parameters) -> Iterator[Finding]:
+    """Storage grows by itself, and a deployment that asks for less is refused."""
+    group, asked = f"rg-{values.get('AZURE_ENV_NAME')}", parameters.number("databaseStorageGb", 32)
+    try:
+        servers = values.programs.az("postgres", "flexible-server", "list", "--resource-group", group) or []
+    except ProgramFailed:
+        return  # no group as yet
+    for server in servers:
+        size = next((int(size) for name, size in server["storage"].items() if name.lower() == "storagesizegb"), 0)
+        if SERVER_NAME.fullmatch(server["name"]) and size > asked:
+            values.put("DATABASE_STORAGE_GB", str(size))
+            yield advice("storage", f"The database's has grown to {size} GiB, so DATABASE_STORAGE_GB is set to that.")
+
+
+def _has_model(values: Values) -> bool:
+    """Whether the deployments are there already; a pipeline's environment is new each time and cannot say."""
+    if values.get("AZURE_OPENAI_ENDPOINT"):
+        return True
+    group = f"rg-{values.get('AZURE_ENV_NAME')}"
+    try:
+        return bool(values.programs.az("cognitiveservices", "account", "list", "--resource-group", group))
+    except ProgramFailed:
+        return False  # no group as yet
 
 
 def _same_region(one: str, other: str) -> bool:

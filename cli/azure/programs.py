@@ -67,7 +67,7 @@ class Programs:
         try:
             done = subprocess.run(
                 [path, *arguments], env=dict(self.environment), stdin=subprocess.DEVNULL, capture_output=True,
-                text=True, check=False, timeout=SECONDS,
+                text=True, encoding="utf-8", errors="replace", check=False, timeout=SECONDS,
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
             raise ProgramFailed(

@@ -44,6 +44,7 @@ def ensure(values: Values) -> Finding:
         client_id = _find(values, name)
         made = client_id is None
         client_id = client_id or _make(values, name)
+        _ensure_principal(values, client_id)
         values.put("CONSOLE_CLIENT_ID", client_id)
     except ProgramFailed as failed:
         return advice(
@@ -57,9 +58,14 @@ def ensure(values: Values) -> Finding:
     )
 
 
+def redirect_uri(base_url: str) -> str:
+    """Where the platform takes up a sign-in."""
+    return f"{base_url}/.auth/login/aad/callback"
+
+
 def set_redirect(values: Values, base_url: str) -> bool:
     """Let the sign-in return to the app at `base_url`; whether that was new."""
-    client_id, wanted = values.get("CONSOLE_CLIENT_ID"), f"{base_url}/.auth/login/aad/callback"
+    client_id, wanted = values.get("CONSOLE_CLIENT_ID"), redirect_uri(base_url)
     if not client_id:
         return False
     known = values.programs.az("ad", "app", "show", "--id", client_id, "--query", "web.redirectUris") or []
@@ -84,5 +90,10 @@ def _make(values: Values, name: str) -> str:
         "ad", "app", "create", "--display-name", name, "--sign-in-audience", "AzureADMyOrg",
         "--enable-id-token-issuance", "true", "--app-roles", json.dumps(app_roles()),
     )  # fmt: skip
-    values.programs.az_quietly("ad", "sp", "create", "--id", app["appId"])  # so that roles can be given
     return str(app["appId"])
+
+
+def _ensure_principal(values: Values, client_id: str) -> None:
+    """Without its service principal nobody can be given a role; an earlier run may have ended between the two."""
+    if not values.programs.az("ad", "sp", "list", "--filter", f"appId eq '{client_id}'"):
+        values.programs.az_quietly("ad", "sp", "create", "--id", client_id)

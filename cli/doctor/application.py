@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
@@ -48,7 +49,13 @@ def _outside(client: httpx2.Client, setup: Setup) -> Iterator[Finding]:
         yield left_out(SIGNATURE, "The app does not answer.")
         yield left_out(CONSOLE, "The app does not answer.")
         return
-    yield _health(answer, base)
+    told = _told(answer)
+    if told is None:  # neither the signature nor the forged headers are anything to try on a stranger
+        yield wrong(HEALTH, _stranger(answer, base))
+        yield left_out(SIGNATURE, "It is not this app that answers.")
+        yield left_out(CONSOLE, "It is not this app that answers.")
+        return
+    yield _health(answer.status_code, told)
     yield clock.compare_date("app", answer.headers, before)
     checks = [(CONSOLE, _console)]
     if missing := setup.lacks("TWILIO_AUTH_TOKEN"):
@@ -63,17 +70,28 @@ def _outside(client: httpx2.Client, setup: Setup) -> Iterator[Finding]:
             yield wrong(name, f"{base} has stopped answering: see its log. {shorten(error)}")
 
 
-def _health(answer: httpx2.Response, base: str) -> Finding:
+def _told(answer: httpx2.Response) -> dict[str, Any] | None:
+    """What the application says of its health; None when it is not this application that answers."""
     try:
         told = answer.json()
-        version, reason = told["version"], told.get("reason")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return wrong(
-            HEALTH,
-            f"{base}/api/health answers {answer.status_code}, not as this app does: is PUBLIC_BASE_URL another site?",
-        )
-    if answer.status_code != 200:
-        return wrong(HEALTH, f"It answers {answer.status_code}: {reason or 'see its log.'}")
+    except (ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) and "version" in told else None
+
+
+def _stranger(answer: httpx2.Response, base: str) -> str:
+    if 300 <= answer.status_code < 400:
+        return f"{base} redirects: PUBLIC_BASE_URL must be the final address, as Twilio follows no redirect."
+    return (
+        f"{base}/api/health answers {answer.status_code}, not as this app does: is PUBLIC_BASE_URL another site, or does the "
+        "app not start? Its log says."
+    )
+
+
+def _health(status: int, told: dict[str, Any]) -> Finding:
+    version, reason = told["version"], told.get("reason")
+    if status != 200:
+        return wrong(HEALTH, f"It answers {status}: {reason or 'see its log.'}")
     if version != VERSION:
         return wrong(
             HEALTH, f"It is version {version}, and this is {VERSION}: run `azd deploy`, or the doctor of that version."

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 from cli.doctor import application, database, model, setup, sign_in, storage, twilio
-from cli.doctor.finding import Finding, State
+from cli.doctor.finding import Finding, State, wrong
 from cli.doctor.setup import Setup, read_setup
 from cli.environment import environment
 from cli.output import AsJson, Output, Status, table
-from shared.errors import UserError
+from shared.errors import UserError, shorten
 
 Check = Callable[[Setup], Iterator[Finding]]
 # area: (its checks, the settings that they need)
@@ -54,7 +54,12 @@ def examine(given: Mapping[str, str], areas: Sequence[str], note: Callable[[str]
     findings: list[Finding] = []
     for area in chosen:
         note(f"checking {area} …")
-        findings += AREAS[area][0](read)
+        try:
+            findings += AREAS[area][0](read)
+        except Exception as unforeseen:  # noqa: BLE001 - what one peer does must not hide what the others do
+            findings.append(
+                wrong(area, f"It answers as nobody foresaw, and was not checked to the end. {shorten(unforeseen)}")
+            )
     return findings
 
 

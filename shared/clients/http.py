@@ -134,8 +134,8 @@ class _Body(httpx2.SyncByteStream):
             if size > self._limit:
                 raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
             yield chunk
-        if self._unpack and not self._unpack.eof:
-            raise httpx2.DecodingError("the compressed answer ends too early")
+        if self._unpack and (not self._unpack.eof or self._unpack.unused_data):
+            raise httpx2.DecodingError("the compressed answer ends too early, or goes on behind its end")
 
     def close(self) -> None:
         close = getattr(self._raw, "close", None)

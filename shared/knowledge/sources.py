@@ -11,6 +11,8 @@ from shared.knowledge.plain import one_line
 LABEL_CHARACTERS = 160
 
 CITATION = re.compile(r"\[(\d{1,3}(?:\s*[,;–-]\s*\d{1,3})*)\]")
+# From where the blanks begin: a long row of them would else be gone over again from each.
+_CITED = re.compile(rf"(?<![ \t])[ \t]*{CITATION.pattern}")
 _SOURCE_LINES = re.compile(
     r"(?:\n|\A)[ \t*_]*(?:Bron|Bronnen|Source|Sources)[*_]*:[^\n]*(?:\n[ \t]*(?:[-*•][ \t]*)?\[\d+\][^\n]*)*\s*\Z",
     re.IGNORECASE,
@@ -33,4 +35,4 @@ def without_source_line(text: str) -> str:
 
 def without_citations(text: str) -> str:
     """The text without its `[1]`."""
-    return re.sub(rf"[ \t]*{CITATION.pattern}", "", text)
+    return _CITED.sub("", text)

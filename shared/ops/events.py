@@ -142,13 +142,10 @@ def _way(detail: EventDetail, place: int, asked: list[events_query.Asked]) -> ev
     """One delivery with what people asked about it."""
     found = detail.deliveries[place]
     own = {str(found.id), str(found.job_id)}
-    with_reason = {one.at for one in asked if one.what in ("resend_delivery", "replay")}  # its restart has a line too
     about = [
         one
         for one in asked
-        if one.what in ("resend_delivery", "restart_job", "replay")
-        and (one.made == found.id or one.target_id in own)
-        and not (one.what == "restart_job" and one.at in with_reason)
+        if one.what in ("resend_delivery", "restart_job", "replay") and (one.made == found.id or one.target_id in own)
     ]
     return event_story.tell(found, detail.attempts[found.id], about, utc_now())
 

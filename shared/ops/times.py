@@ -25,8 +25,11 @@ def zone() -> tzinfo:
 
 
 def local(moment: datetime) -> datetime:
-    """A moment on the clock that the pages show."""
-    return moment.astimezone(zone())
+    """A moment on the clock that the pages show; one at the end of the calendar, as somebody else may give it, as it is."""
+    try:
+        return moment.astimezone(zone())
+    except OverflowError:
+        return moment
 
 
 def start_of(day: date) -> datetime:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 LENT_AT_MOST = 32  # beyond that a wait keeps its slot: each is a thread
-LENDS_AFTER_SECONDS = 0.02
+LENDS_AFTER_SECONDS = 0.005
 
 
 class Slots:

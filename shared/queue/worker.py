@@ -27,6 +27,7 @@ from shared.queue.slots import LENDS_AFTER_SECONDS, LENT_AT_MOST, Slots
 
 RESCUE_EVERY_SECONDS = 1.0
 SLOT_WAIT_SECONDS = 1.0
+LOOKS_EVERY_SECONDS = 0.02  # while jobs hang; by the process as a whole
 LINGER_SECONDS = 3.0  # a drain that finds nothing due waits for what falls due within this time
 GIVE_BACK_AFTER_SECONDS = 6.0  # of a planned stop: what has not ended by then is given back
 
@@ -67,6 +68,7 @@ class Worker:
         self._stopping = threading.Event()
         self._running: dict[object, Job] = {}
         self._running_lock = threading.Lock()
+        self._looked_at = 0.0  # when any drain last claimed
         self._patience = Patience(limits.lease_seconds, RESCUE_EVERY_SECONDS)
         self._heartbeat = Heartbeat(database, limits.lease_seconds, limits.job_max_seconds, self._patience)
         self._outcomes = Outcomes(database, self._types, wake, limits.lease_seconds, self._stopping, checkpoint)
@@ -99,9 +101,9 @@ class Worker:
         the next one, so that nobody waits for company, and many share a commit.
         """
         ends, ran, failures = time.monotonic() + seconds, 0, 0
-        # A crew of one has no thread: its slot is lent to the process, not to this drain.
-        threads = concurrency + LENT_AT_MOST
-        with self._heartbeat.running(), Crew[Returned](threads) as crew:
+        # A wake message's drain has threads too: if it did its one job itself, a few deliveries that hang would keep it from
+        # all others (measured: half a second for those behind them).
+        with self._heartbeat.running(), Crew[Returned](concurrency + LENT_AT_MOST) as crew:
             returned: list[Returned] = []
             while not self._stopping.is_set() and time.monotonic() < ends:
                 try:
@@ -124,7 +126,7 @@ class Worker:
                     busy = crew.busy
                     returned += crew.collect(LENDS_AFTER_SECONDS)
                     if busy and crew.busy == busy and not more_is_due and not has_rescued:
-                        returned += crew.collect(self._until_due())
+                        returned += self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
@@ -146,6 +148,8 @@ class Worker:
         """
         jobs: Sequence[Job] = ()
         finished: Mapping[UUID, bool] = {}
+        if taken:
+            self._looked_at = time.monotonic()
         try:
             with self._database.connection() as connection:
                 turn = store.turn(
@@ -222,11 +226,20 @@ class Worker:
         self._stopping.wait(max(due, 0.001))
         return True
 
-    def _until_due(self) -> float:
-        """Seconds until the next pending job falls due, at most until the next look at what others have left."""
+    def _rest(self, crew: Crew[Returned]) -> list[Returned]:
+        """Wait for what comes back, at most until the next job falls due; nothing more is due now.
+
+        While jobs hang, all drains of the process may have one of them, and then no wake message comes in: so they look by
+        themselves, one of them each time.
+        """
+        busy = crew.busy
+        while self._slots.lent_by(crew) and not self._stopping.is_set():
+            returned = crew.collect(LOOKS_EVERY_SECONDS)
+            if crew.busy < busy or time.monotonic() - self._looked_at >= LOOKS_EVERY_SECONDS:
+                return returned
         with self._database.connection() as connection:
             due = store.next_due(connection, self._names)
-        return RESCUE_EVERY_SECONDS if due is None else min(max(due, 0.001), RESCUE_EVERY_SECONDS)
+        return crew.collect(RESCUE_EVERY_SECONDS if due is None else min(max(due, 0.001), RESCUE_EVERY_SECONDS))
 
     def _rescue(self) -> bool:
         """Take care of expired leases, at most once a second in this process; whether something may be due by that."""

@@ -21,7 +21,7 @@ from shared.errors import DatabaseAway, Failure, FailureKind, PermanentError, Tr
 from shared.queue.job import Complete, Job, Lease, Snooze, Verdict, Write
 from shared.secrets import SecretUnreadable, Vault
 from shared.webhooks.admission import Admission, admit, settle, withdraw
-from shared.webhooks.endpoint_headers import open_headers, secret_place
+from shared.webhooks.endpoint_headers import open_headers, open_secrets
 from shared.webhooks.normalise import canonical, public_id, render
 from shared.webhooks.sending import Answer, Replay, Sender, Target
 
@@ -147,14 +147,12 @@ def _no_secrets(sentence: str) -> Verdict:
 
 
 def _target(admission: Admission, vault: Vault) -> Target:
-    place = secret_place(admission.endpoint)
-    sealed = [secret for secret in (admission.secret, admission.previous_secret) if secret is not None]
     replay = None
     if admission.replay is not None:
         replay = Replay(admission.replay, admission.replay_attempt or 1, admission.original_timestamp or 0)
     return Target(
         url=admission.url,
-        secrets=[vault.open(secret, place) for secret in sealed],
+        secrets=open_secrets(admission.secret, admission.previous_secret, admission.endpoint, vault),
         signature_header=admission.signature_header,
         headers=open_headers(admission.headers, admission.endpoint, vault),
         timeout_seconds=admission.timeout_seconds,

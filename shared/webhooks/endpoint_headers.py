@@ -1,4 +1,4 @@
-"""The extra headers of an endpoint: which may be set, and how they are kept. No I/O.
+"""The extra headers of an endpoint: which may be set, and how they and the secrets are kept. No I/O.
 
 They are sealed as one, because some carry a token; their names stay readable. What the transport or the gateway itself sets
 cannot be set by anybody else.
@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from shared import telemetry
 from shared.errors import UserError
-from shared.secrets import Vault
+from shared.secrets import SecretUnreadable, Vault
 
 HEADERS_AT_MOST = 20
 VALUE_LENGTH_AT_MOST = 4096
@@ -37,6 +38,20 @@ _RESERVED_BEGINNINGS = ("content-", "webhook-", "x-webhook-", "x-replay-")
 def secret_place(endpoint_id: UUID) -> str:
     """Where an endpoint's secrets, the current and the previous, are sealed for."""
     return f"endpoint:{endpoint_id}"
+
+
+def open_secrets(secret: bytes, previous: bytes | None, endpoint_id: UUID, vault: Vault) -> list[str]:
+    """What signs: the current secret, and the previous one while it can be read. Raises SecretUnreadable for the current.
+
+    A previous one that no key opens must not stop deliveries: the receiver knows the current by now, or is about to.
+    """
+    secrets = [vault.open(secret, secret_place(endpoint_id))]
+    if previous is not None:
+        try:
+            secrets.append(vault.open(previous, secret_place(endpoint_id)))
+        except SecretUnreadable:
+            telemetry.error("endpoint_secret_unreadable", endpoint_id=endpoint_id)
+    return secrets
 
 
 def headers_place(endpoint_id: UUID) -> str:

@@ -21,10 +21,10 @@ from psycopg.rows import class_row
 
 from shared import audit
 from shared.clients.guard import Guard
-from shared.db.pool import Conn
+from shared.db.pool import Conn, one
 from shared.db.text import storable
 from shared.errors import UserError
-from shared.secrets import Vault
+from shared.secrets import SecretUnreadable, Vault
 from shared.signature import new_secret
 from shared.webhooks.endpoint_headers import checked_headers, seal_headers, secret_place
 from shared.webhooks.endpoint_settings import (
@@ -117,6 +117,7 @@ FORGET_PROMISES = """
 """
 # What somebody holds at this moment asks by itself, or comes when it would have come.
 PULL = "SELECT pull_waiting(%(id)s)"
+CURRENT = "SELECT secret FROM webhook_endpoints WHERE id = %(id)s"
 ROTATE = """
     UPDATE webhook_endpoints SET secret = %(secret)s,
         previous_secret = CASE WHEN %(overlap)s > 0 THEN secret END,
@@ -285,6 +286,8 @@ def rotate(
 ) -> str:
     """Give it a new secret and return it; the old one signs too for `overlap_hours`, or with 0 at once no more.
 
+    One that no key opens ends at once: it cannot sign, and would hold up what the new one signs. That is the way out when the
+    key was lost.
     Raises UserError while an earlier rotation overlaps, unless the overlap is 0: a third secret cannot sign.
     """
     if not 0 <= overlap_hours <= OVERLAP_HOURS_AT_MOST:
@@ -298,6 +301,8 @@ def rotate(
                 "overlap of 0 hours, which ends both old ones at once.",
                 name="endpoint_rotating",
             )
+        if overlap_hours and not _opens(connection, endpoint_id, vault):
+            overlap_hours = 0.0
         sealed = vault.seal(used, secret_place(endpoint_id))
         connection.execute(ROTATE, {"id": endpoint_id, "secret": sealed, "overlap": overlap_hours * 3600.0})
         _record(connection, "rotate_endpoint", endpoint_id, before.name, who, overlap_hours=overlap_hours)
@@ -353,6 +358,16 @@ def _lock(connection: Conn, endpoint_id: UUID) -> _Locked:
     if row is None:
         raise UserError(f"There is no endpoint {endpoint_id}.", name="no_endpoint")
     return row
+
+
+def _opens(connection: Conn, endpoint_id: UUID, vault: Vault) -> bool:
+    row = one(connection, CURRENT, {"id": endpoint_id})
+    assert row is not None
+    try:
+        vault.open(bytes(row[0]), secret_place(endpoint_id))
+    except SecretUnreadable:
+        return False
+    return True
 
 
 def _settings_of(row: Endpoint | _Locked) -> EndpointSettings:

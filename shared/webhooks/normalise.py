@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -143,7 +143,10 @@ def _generic(source: KnownSource, headers: Mapping[str, str], document: dict[str
         place = source.paths.get(name) or PATHS.get(name)
         if place is None:
             return None
-        return headers.get(place[7:].lower()) if place.startswith("header:") else _at(document, place)
+        if not place.startswith("header:"):
+            return _at(document, place)
+        value = headers.get(place[7:].lower())
+        return None if value is None else storable(value)
 
     event_type, data, text, origin = found("type"), found("data"), found("text"), found("sources")
     is_type = isinstance(event_type, str) and event_type.strip() and len(event_type) <= TYPE_LENGTH_AT_MOST
@@ -152,7 +155,7 @@ def _generic(source: KnownSource, headers: Mapping[str, str], document: dict[str
         _subject(found("subject")),
         _time(found("occurred_at")),
         document if data is None else data,
-        text if isinstance(text, str) else None,
+        "\n".join(_texts(text)) or None,  # it may come in parts
         None if origin is None else list(_texts(origin)),
     )
 
@@ -193,7 +196,15 @@ def _subject(value: Any) -> str | None:
 
 
 def _time(value: Any) -> datetime | None:
-    """Unix seconds or milliseconds, or ISO 8601, in UTC when it says no zone; None for what is no time."""
+    """Unix seconds or milliseconds, or ISO 8601, in UTC when it says no zone; None for what is no time.
+
+    Nor is the first or the last year that there is: on another clock some of its moments are in none.
+    """
+    found = _moment(value)
+    return found if found and MINYEAR < found.year < MAXYEAR else None
+
+
+def _moment(value: Any) -> datetime | None:
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS_FROM else value, UTC)

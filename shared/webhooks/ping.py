@@ -17,7 +17,7 @@ from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.secrets import Vault
 from shared.webhooks.deliver import OWN_SOURCE
-from shared.webhooks.endpoint_headers import open_headers, secret_place
+from shared.webhooks.endpoint_headers import open_headers, open_secrets
 from shared.webhooks.normalise import public_id, render
 from shared.webhooks.sending import Answer, Sender, Target
 
@@ -77,11 +77,9 @@ def prepare(connection: Conn, endpoint_id: UUID, *, vault: Vault) -> Prepared:
         row = cursor.execute(READ, {"id": endpoint_id}).fetchone()
     if row is None:
         raise UserError(f"There is no endpoint {endpoint_id}.", name="no_endpoint")
-    place = secret_place(row.id)
-    sealed = [bytes(secret) for secret in (row.secret, row.previous_secret) if secret is not None]
     target = Target(
         url=row.url,
-        secrets=[vault.open(secret, place) for secret in sealed],
+        secrets=open_secrets(row.secret, row.previous_secret, row.id, vault),
         signature_header=row.signature_header,
         headers=open_headers(row.headers, row.id, vault),
         timeout_seconds=row.timeout_seconds,

@@ -34,6 +34,7 @@ POOL_WAIT_SECONDS = 2.0
 STATEMENT_SECONDS = 3.0
 WAKES_AT_MOST = 8  # one for each job, but a process has few slots, and who is awake takes the rest
 CONTENT_TYPE_LENGTH_AT_MOST = 200
+CHECKED_AT_MOST = 4_000_000  # characters of text and sources: about a second, which the sender waits
 REFUSED_SQLSTATES = ("22", "23", "54")  # a value that Postgres has no room for
 NO_KEY = "SECRETS_KEY is not set, or cannot open the secret of this source: its events cannot be verified."
 
@@ -68,7 +69,7 @@ class Receiver:
             event = "event_conflict" if refused.status == 422 else "event_refused"
             telemetry.warning(event, source=name[:64], status=refused.status, reason=str(refused))
             return _answer(refused.status, error=str(refused))
-        except (DatabaseAway, psycopg.OperationalError) as away:
+        except (DatabaseAway, psycopg.Error) as away:
             telemetry.error("event_not_stored", source=name[:64], error_class=type(away).__name__)
             sentence = "The event could not be stored: the database is away. Please try again."
             return _answer(503, error=sentence)
@@ -126,6 +127,8 @@ class Receiver:
     def _why_held(self, source: KnownSource, found: Normalised) -> str | None:
         if not found.text or found.sources is None:
             return None
+        if len(found.text) + sum(map(len, found.sources)) > CHECKED_AT_MOST:
+            return "unchecked"
         try:
             return self._check(found.text, found.sources)
         except Exception as failed:  # noqa: BLE001 - what could not be checked is for a person, and the sender has no part in it

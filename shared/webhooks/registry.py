@@ -33,7 +33,7 @@ READ = """
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """An enabled source, ready to verify: `secrets` are those that are good now, none when SECRETS_KEY cannot open them."""
+    """An enabled source, ready to verify: `secrets` are those that are good now, none when the current one cannot be opened."""
 
     id: UUID
     name: str
@@ -107,11 +107,14 @@ class Registry:
 
     def _opened(self, row: _Row) -> KnownSource:
         place = secret_place(row.id)
+        secrets: tuple[str, ...] = ()
         try:
-            secrets = tuple(self._vault.open(sealed, place) for sealed in (row.secret, row.previous_secret) if sealed)
+            secrets = (self._vault.open(row.secret, place),)
+            # One that cannot be opened must not close the source: a rotation is the way out when the key was lost.
+            if row.previous_secret:
+                secrets += (self._vault.open(row.previous_secret, place),)
         except SecretUnreadable:
             telemetry.error("source_unreadable", source=row.name)
-            secrets = ()
         return KnownSource(
             row.id, row.name, row.scheme, row.signature_header, row.id_from, row.tolerance_seconds, row.size_limit,
             row.normaliser, row.paths, secrets,

@@ -1,6 +1,7 @@
 """Forgetting events that have arrived everywhere, and receipts that no sender asks for any more: a little at a time.
 
-An event with a delivery that waits, is held or died is kept, however old: only people settle those.
+An event with a delivery that waits, is held or died is kept, however old: only people settle those. What arrived lately, after a
+replay or a release, is kept as long as what came in lately: who asked for it wants to see it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FORGET = """
         SELECT e.id FROM webhook_events e JOIN looked_at l ON l.id = e.id
         WHERE l.received_at < now() - make_interval(days => %(days)s) AND NOT l.is_held
             AND NOT EXISTS (
-                SELECT FROM webhook_deliveries d WHERE d.event_id = e.id AND d.state NOT IN ('delivered', 'rejected'))
+                SELECT FROM webhook_deliveries d WHERE d.event_id = e.id AND (
+                    d.state NOT IN ('delivered', 'rejected') OR d.delivered_at >= now() - make_interval(days => %(days)s)))
         FOR UPDATE OF e SKIP LOCKED
     ), deliveries AS (
         DELETE FROM webhook_deliveries WHERE event_id IN (SELECT id FROM old)

@@ -10,7 +10,9 @@ idempotent (docs/receiving.md); so connections are kept and used again, although
 
 from __future__ import annotations
 
+import html
 import http
+import json
 import ssl
 import threading
 import time
@@ -18,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from shared.clients.deadline import boot_clock, deadline
 from shared.clients.guard import Guard
@@ -122,7 +125,8 @@ class Sender:
         url = self._checked(target.url)
         ours = headers_of(target, body, message_id, idempotency_key, int(time.time()))
         taken = {name.lower() for name in ours}
-        headers = [*ours.items(), *(pair for pair in target.headers.items() if pair[0].lower() not in taken)]
+        theirs = (pair for pair in target.headers.items() if pair[0].lower() not in taken)
+        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (*ours.items(), *theirs)]
         timeout = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
         request = httpx2.Request("POST", url, headers=headers, content=body, extensions={"timeout": timeout})
         # The transport itself, and no client around it: that would keep the cookies of all endpoints in one jar.
@@ -202,14 +206,25 @@ def _beginning(response: httpx2.Response) -> str:
 
 
 def _struck_out(text: str, target: Target) -> str:
-    for secret in (
-        *target.secrets,
-        *(secret.removeprefix(PREFIX) for secret in target.secrets),
-        *target.headers.values(),
-    ):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "***")
+    if len(text) >= _SHORTEST_SECRET:
+        for secret in _secrets_of(target):
+            for spelling in _spellings(secret):
+                text = text.replace(spelling, "***")
     return presentable(text)
+
+
+def _secrets_of(target: Target) -> list[str]:
+    """The longest first; of a header's value also its words, since who refuses a token may name it without `Bearer`."""
+    bare = [secret.removeprefix(PREFIX) for secret in target.secrets]
+    words = [word for value in target.headers.values() for word in value.split()]
+    found = {*target.secrets, *bare, *target.headers.values(), *words}
+    return sorted((secret for secret in found if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _spellings(secret: str) -> set[str]:
+    """As it is, and as a page, an address or JSON would repeat it."""
+    in_json = json.dumps(secret)[1:-1]
+    return {secret, html.escape(secret), quote(secret, safe=""), in_json, in_json.replace("/", "\\/")}
 
 
 def _since(began: float) -> float:

@@ -39,6 +39,7 @@ SECRET_LENGTH_AT_MOST = 1000
 OVERLAP_HOURS = 24.0
 OVERLAP_HOURS_AT_MOST = 30 * 24.0
 REASON_LENGTH_AT_MOST = 500
+OUR_NAME = "antwoord"  # as a source: events of our own (shared/webhooks/deliver.py)
 # What a source of normaliser json may say the place of. `text` and `sources`: generated text, and what it was generated from.
 FIELDS: Final = ("type", "subject", "occurred_at", "data", "text", "sources")
 
@@ -267,6 +268,10 @@ def _check(wanted: NewSource) -> None:
         raise UserError(
             "A source's name is 1 to 63 small letters, digits and hyphens, and begins with no hyphen.",
             name="source_name",
+        )
+    if wanted.name == OUR_NAME:
+        raise UserError(
+            f"{OUR_NAME} is what our own events say that they come from: choose another name.", name="source_name_ours"
         )
     if wanted.scheme not in SCHEMES:
         raise UserError(f"The scheme must be one of {', '.join(SCHEMES)}.", name="source_scheme")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shared.db.pool import Conn, Database
 from shared.errors import Failure, LeaseLost
 from shared.queue import store
+from shared.queue.closing import cancel
 from shared.queue.job import Job
 from shared.webhooks.admission import Admission, admit, settle
 from shared.webhooks.sending import Answer, failure_of
@@ -374,6 +375,76 @@ def test_after_ten_minutes_away_there_is_no_burst(gateway: Gateway, one: Instanc
     began = moments(gateway, [one, two], 49, 0.1)
     assert most_within(began, 1.0) <= 16
     assert began[-1] >= 4.0
+
+
+def test_no_moment_is_promised_that_is_further_away_than_six_hours(gateway: Gateway, one: Instance) -> None:
+    """Or those that cannot go within 72 hours would be buried at once, and take the moments of those who come later along."""
+    endpoint = gateway.endpoint(NOWHERE, rate=0.001, concurrency=4)
+    gateway.deliveries(endpoint, 300)
+    one.end(*one.next())
+    waits = [one.wait(job, one.ask(job)) for job in one.claim(300)]
+    promised = [round(wait, -3) for wait in waits[:21]]
+    assert promised == [1000.0 * place for place in range(1, 22)]
+    assert min(waits[21:]) >= 3 * 3600
+    assert max(waits) <= 6 * 3600
+    ahead = "SELECT extract(epoch FROM paced_at - now())::float8 FROM webhook_endpoints WHERE id = %(id)s"
+    assert 21_500 < gateway.value(ahead, id=endpoint) <= 22_000
+    gateway.pass_gateway_time(5 * 3600)
+    for job in one.claim(300):
+        admission = one.ask(job)
+        if admission.verdict == "wait":
+            one.wait(job, admission)
+    assert 18_000 < gateway.value(ahead, id=endpoint) <= 22_000  # those that come by take what has come near
+
+
+def test_a_slow_rate_leaves_nobody_behind_who_was_pulled_forward(gateway: Gateway, one: Instance) -> None:
+    """The last of those that were pulled pulls the next, although its moment is long before the time that it uses up."""
+    endpoint = gateway.endpoint(NOWHERE, rate=0.2, concurrency=4)
+    gateway.deliveries(endpoint, 205)
+    gateway.execute("UPDATE webhook_deliveries SET waits_until = now() + interval '5 h'")
+    gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '5 h' WHERE status = 'pending'")
+    with gateway.database.connection() as connection:
+        assert connection.execute("SELECT pull_waiting(%s)", (endpoint,)).fetchone() == (200,)
+    sent, late = 0, 0.2
+    gateway.pass_gateway_time(late)
+    for _ in range(205):
+        for job in one.claim(10):
+            admission = one.ask(job)
+            if admission.verdict == "send":
+                one.end(job, admission)
+                sent += 1
+            else:
+                one.wait(job, admission)
+        gateway.pass_gateway_time(5.0)
+    assert sent >= 204
+
+
+def test_what_has_just_been_told_to_wait_is_pulled_forward_later(gateway: Gateway, one: Instance) -> None:
+    """Its job is not put off yet when the breaker closes: it keeps its place among those that wait, and the next one takes it."""
+    endpoint = broken(gateway, one, waiting=3)
+    probe, waiting, other = one.claim(3)
+    slow = one.ask(waiting)
+    gateway.pass_gateway_time(10.5)
+    one.end(probe, one.ask(probe), 200)
+    gateway.execute("UPDATE webhook_endpoints SET concurrency = 4 WHERE id = %(id)s", id=endpoint)
+    assert slow.verdict == "wait"
+    with gateway.database.connection() as connection:
+        failure = failure_of(503, None)
+        assert failure
+        store.snooze(connection, waiting, failure, 5 * 3600.0)
+    assert one.ask(other).verdict == "send"
+    assert gateway.value("SELECT next_run_at < now() + interval '5 s' FROM ai_jobs WHERE id = %(id)s", id=waiting.id)
+
+
+def test_what_has_ended_is_not_among_those_that_wait(gateway: Gateway, one: Instance) -> None:
+    broken(gateway, one, waiting=2)
+    for job in one.claim(2):
+        one.wait(job, one.ask(job))
+    waiting = "SELECT count(*)::int FROM webhook_deliveries WHERE waits_until IS NOT NULL"
+    assert gateway.value(waiting) == 2
+    with gateway.database.connection() as connection:
+        cancel(connection, [job.id], who="test")
+    assert gateway.value(waiting) == 1
 
 
 def most_within(began: list[float], seconds: float) -> int:

@@ -166,6 +166,15 @@ def test_a_rotation_overlaps_and_a_third_secret_waits(world: World) -> None:
     assert "a-leak-was-found" not in str(log(world))
 
 
+def test_a_secret_that_no_key_opens_ends_with_the_rotation(world: World) -> None:
+    added = add(world)
+    world.execute("UPDATE webhook_endpoints SET secret = 'under a key that was lost'")
+    with world.database.connection() as connection:
+        new = endpoints.rotate(connection, added.id, vault=VAULT, who=ANNA)
+    assert secrets(world, added.id) == [new]
+    assert find(world).previous_until is None
+
+
 def test_disable_and_enable(world: World) -> None:
     added = add(world)
     with world.database.connection() as connection:

@@ -144,6 +144,7 @@ def test_an_id_is_read_as_it_is_shown(text: str) -> None:
 def older(world: Sending, age: str) -> None:
     world.execute(OLDER.format(table="webhook_events", column="received_at", age=age))
     world.execute(OLDER.format(table="webhook_receipts", column="completed_at", age=age))
+    world.execute(OLDER.format(table="webhook_deliveries", column="delivered_at", age=age))
 
 
 def forget(world: Sending, days: int = 30) -> int:
@@ -184,13 +185,14 @@ def test_events_that_arrived_are_forgotten_and_those_that_did_not_never(world: S
             world.execute(ADD_ATTEMPT, delivery=delivery, number=1)
         if state in kept:
             add_delivery(world, endpoint, state, event=event)
-    undecided = add_event(world)
+    undecided, lately = add_event(world), add_event(world)
     world.execute("UPDATE webhook_events SET held_reason = 'number' WHERE id = %(id)s", id=undecided)
     older(world, "31 days")
     young = add_event(world)
+    add_delivery(world, endpoint, "delivered", event=lately)
     assert forget(world) == 3
     found = {row[0] for row in world.rows("SELECT id FROM webhook_events")}
-    assert found == {*kept.values(), undecided, young}
+    assert found == {*kept.values(), undecided, young, lately}
     assert world.count("webhook_attempts") == 3
 
 

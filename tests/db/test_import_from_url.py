@@ -134,8 +134,9 @@ def test_what_will_be_the_same_next_time(plan: Plan, said: str) -> None:
         (close_after_reading, "broke off"),
         (reply_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nnaam;mobiel\n"), "broke off"),
         (reply_and_close(csv(gzip.compress(PEOPLE.encode())[:-9], Content_Encoding="gzip")), "cannot be unpacked"),
+        (replies(csv(gzip.compress(PEOPLE.encode()) * 2, Content_Encoding="gzip")), "cannot be unpacked"),
     ],
-    ids=["503", "429", "silent", "drip", "headers-drip", "closed", "half", "half-packed"],
+    ids=["503", "429", "silent", "drip", "headers-drip", "closed", "half", "half-packed", "two-packed"],
 )
 def test_what_may_go_well_another_time(plan: Plan, said: str) -> None:
     with faulty(plan) as server, pytest.raises(SourceAway) as away:

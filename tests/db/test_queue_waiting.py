@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,9 @@ class Site:
         with self.database.connection() as connection:
             for _ in range(count):
                 store.enqueue(connection, {"type": TYPE} | payload)
+
+    def has_run(self, count: int) -> bool:
+        return len(self.ran) == count
 
     def value(self, sql: Any) -> Any:
         with self.database.connection() as connection:
@@ -102,15 +106,16 @@ def test_a_job_that_does_not_say_that_it_waits_keeps_its_slot(jobs: Database) ->
     assert len(site.ran) == 5
 
 
-def test_a_wake_s_wait_frees_the_process_s_slot_for_another_wake(jobs: Database) -> None:
-    """A crew of one runs in its caller: it does nothing else meanwhile, and keeps nobody else from doing it."""
-    site = Site(jobs, 1)
-    site.add(waits="yes")
+def test_a_wake_s_drain_goes_on_with_others_while_its_job_waits(jobs: Database) -> None:
+    """All of a process's wakes have a job that hangs, so no further wake comes in: they look for what is new by themselves."""
+    site = Site(jobs, 2)
+    site.add(2, waits="yes")
     with site.draining(1, 1):
-        eventually(lambda: site.waiting)
-        site.add(5)
-        eventually(lambda: len(site.ran) == 5)
-    assert len(site.ran) == 6
+        eventually(lambda: len(site.waiting) == 2)
+        for count in range(1, 6):
+            site.add()
+            eventually(partial(site.has_run, count))
+    assert len(site.ran) == 7
 
 
 def test_leases_are_renewed_while_jobs_wait(jobs: Database) -> None:

@@ -26,7 +26,7 @@ from shared.db.pool import Database
 from shared.idempotency import NewEvent, Receipt, ReceiveStore, Taken, body_hash
 from shared.request import Request
 from shared.webhooks import sources
-from shared.webhooks.receive import Receiver
+from shared.webhooks.receive import CHECKED_AT_MOST, Receiver
 from tests.conftest import TEMPLATE
 from tests.fakes.eventually import eventually
 from tests.fakes.senders import SCHEMES, VAULT, Sending, event_body, read, signed
@@ -183,6 +183,13 @@ def test_without_the_key_it_says_so_with_503(world: Sending, database: Database)
                     wake=world.wake)  # fmt: skip
     assert other.send()[0] == 503
     assert world.count("webhook_receipts") == 0
+
+
+def test_a_previous_secret_that_no_key_opens_does_not_close_the_source(world: Sending) -> None:
+    world.add_source()
+    world.rotate_source("openai")
+    world.execute("UPDATE webhook_sources SET previous_secret = 'unreadable'")
+    assert world.send()[0] == 200
 
 
 def test_the_same_id_with_another_body_or_key_is_a_conflict_and_logged(
@@ -508,6 +515,11 @@ def test_what_cannot_be_checked_is_held(world: Sending, database: Database) -> N
     receiver = Receiver(database, VAULT, world.wake.wake, broken)
     assert read(receiver.receive("openai", Request("", headers, body)))[1]["status"] == "accepted"
     assert world.value("SELECT held_reason FROM webhook_events") == "unchecked"
+    body = event_body(answer="x", sources=["y" * CHECKED_AT_MOST])
+    world.execute("UPDATE webhook_sources SET size_limit = 10000000")
+    headers = signed("standard", world.secrets["openai"][1], body)
+    assert read(world.app.receive_event("openai", Request("", headers, body)))[1]["status"] == "accepted"
+    assert world.value("SELECT count(*) FROM webhook_events WHERE held_reason = 'unchecked'") == 2
 
 
 def other_process(

@@ -103,6 +103,7 @@ def test_a_secret_can_be_given_without_a_trace_in_the_shell(
     ("arguments", "sentence"),
     [
         (["add", "Open AI", "--scheme", "standard"], "small letters"),
+        (["add", "antwoord", "--scheme", "standard"], "choose another name"),
         (["add", "a", "--scheme", "md5"], "standard, t-v1, x-hub"),
         (["add", "a", "--scheme", "x-hub", "--secret", " "], "empty"),
         (["add", "a", "--scheme", "x-hub", "--secret", "x" * 1001], "at most 1000"),

@@ -25,7 +25,7 @@ from cli.azure import preflight as checks
 from cli.azure.command import bring_up, is_for_later, look
 from cli.azure.database import Server, prepare
 from cli.azure.parameters import read_parameters
-from cli.azure.values import Values
+from cli.azure.values import Values, read_answers
 from cli.azure.vault import Vault
 from cli.doctor.command import is_wrong
 from cli.doctor.finding import Finding, State
@@ -112,7 +112,7 @@ def test_preflight_finds_nothing_and_sets_what_the_templates_read(cli: AzureCli,
     variables = cli.state["azd"]
     assert variables["AZURE_PRINCIPAL_NAME"] == DEPLOYER
     assert variables["DEPLOYER_ADDRESS"] == "203.0.113.7"
-    assert variables["RECOVER_DELETED"] == "false"
+    assert variables["RECOVER_VAULT"] == variables["RECOVER_MODEL"] == "false"
     assert variables["CONSOLE_CLIENT_ID"] == "app-1"
     [app] = cli.state["apps"]
     assert [role["value"] for role in app["appRoles"]] == ["Antwoord.Viewer", "Antwoord.Operator", "Antwoord.Admin"]
@@ -169,6 +169,8 @@ def test_preflight_says_what_is_wrong_and_what_to_do(
         ("TWILIO_ACCOUNT_SID", "SK" + "0" * 32, "values", "TWILIO_ACCOUNT_SID"),
         ("AZURE_ENV_NAME", "proef_1", "name", "hyphens"),
         ("MAXIMUM_INSTANCES", "1000", "connections", "lower MAXIMUM_INSTANCES"),
+        ("PRIVATE_NETWORK", "on", "values", "PRIVATE_NETWORK: a switch is true or false"),
+        ("CHAT_CAPACITY", "50k", "values", "CHAT_CAPACITY"),
     ],
 )
 def test_preflight_looks_at_the_values(
@@ -199,12 +201,58 @@ def test_what_was_deleted_is_taken_back_and_what_is_not_allowed_is_done_without(
     )  # fmt: skip
     cli.fail("az ad app", "Insufficient privileges to complete the operation.")
     found = preflight(cli, address)
-    assert cli.state["azd"]["RECOVER_DELETED"] == "true"
+    assert cli.state["azd"]["RECOVER_VAULT"] == "true"
+    assert cli.state["azd"]["RECOVER_MODEL"] == "false"  # kept for two days only: there is none to take back
     assert found["names"].state is State.ADVICE
     assert "kv-1" in found["names"].said
     assert "kv-2" not in found["names"].said
     assert found["sign-in"].state is State.ADVICE
     assert "CONSOLE_CLIENT_ID" not in cli.state["azd"]
+
+
+def test_what_azd_has_asked_for_itself_counts_as_set(cli: AzureCli, tmp_path: Path) -> None:
+    cli.change("azd", ALERT_EMAIL=None, TWILIO_WHATSAPP_FROM=None)
+    folder = tmp_path / ".azure" / "proef"
+    folder.mkdir(parents=True)
+    answers = {"alertEmail": "beheer@example.org", "twilioWhatsappFrom": "whatsapp:+31201234567"}
+    (folder / "config.json").write_text(json.dumps({"infra": {"parameters": answers}}))
+    read = read_parameters(cli.values.given, answered=read_answers("proef", tmp_path / ".azure"))
+    assert read.text("alertEmail") == "beheer@example.org"
+    assert set(read.unset) <= {"AZURE_PRINCIPAL_ID"}
+    assert read_answers("another", tmp_path / ".azure") == read_answers("", tmp_path / ".azure") == {}
+
+
+def test_a_pipeline_that_knows_no_outputs_asks_azure_what_is_there(cli: AzureCli, address: str) -> None:
+    cli.answer("az cognitiveservices usage list", [usage(CHAT, 0), usage(EMBEDDING, 0)])  # all of it is in use: by us
+    cli.answer("az cognitiveservices account list", [{"name": "oai-antwoord-abcdefghijklm"}])
+    name = "psql-antwoord-abcdefghijklm"
+    grown = [
+        {"name": f"{name}-r1", "storage": {"storageSizeGb": 256}},
+        {"name": name, "storage": {"storageSizeGb": 64}},
+    ]
+    cli.answer("az postgres flexible-server list", grown)
+    found = preflight(cli, address)
+    assert found["quota"].state is State.LEFT_OUT
+    assert not [one for one in found.values() if one.state is State.WRONG]
+    assert "64 GiB" in found["storage"].said
+    assert cli.state["azd"]["DATABASE_STORAGE_GB"] == "64"
+    assert "storage" not in preflight(cli, address)
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "az account show", "az ad signed-in-user show", "az keyvault list-deleted", "az functionapp list-flexconsumption-locations",
+        "az postgres flexible-server list-skus", "az postgres flexible-server list", "az cognitiveservices model list",
+        "az cognitiveservices usage list", "az ad app list",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("odd", ["text", [1, None], {"value": 7}], ids=["text", "list", "object"])
+def test_an_answer_of_another_shape_is_a_line_and_no_traceback(
+    cli: AzureCli, address: str, begins: str, odd: Any
+) -> None:
+    cli.answer(begins, odd)
+    assert "python" in preflight(cli, address)
 
 
 def test_a_pipeline_deploys_as_an_application_and_may_not_find_its_address(cli: AzureCli) -> None:
@@ -351,6 +399,26 @@ def test_the_sign_in_returns_to_the_app_and_references_are_read_again(provisione
     assert len(refreshed) == 1
     assert "configreferences/appsettings/refresh" in refreshed[0][refreshed[0].index("--url") + 1]
     assert bring_up(provisioned.values, Output()) == []
+
+
+def test_a_sign_in_that_somebody_else_owns_stops_nothing(
+    provisioned: AzureCli, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preflight(provisioned, address)
+    provisioned.calls()
+    provisioned.fail("az ad app", "Insufficient privileges to complete the operation.")
+    bring_up(provisioned.values, Output())
+    assert "https://app.example.org/.auth/login/aad/callback" in capsys.readouterr().err
+    assert [call for call in provisioned.calls() if call[:2] == ["az", "rest"]]  # the app was told of its secrets
+
+
+def test_a_registration_that_was_half_made_is_finished(cli: AzureCli, address: str) -> None:
+    cli.fail("az ad sp create", "a fault in between", times=1)
+    assert preflight(cli, address)["sign-in"].state is State.ADVICE
+    cli.calls()
+    assert preflight(cli, address)["sign-in"].state is State.OK
+    assert [call[:4] for call in cli.calls() if "create" in call] == [["az", "ad", "sp", "create"]]
+    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == "app-1"
 
 
 def test_missing_outputs_and_a_server_that_is_away(cli: AzureCli, provisioned: AzureCli) -> None:

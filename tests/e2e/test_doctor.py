@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from cli.doctor.command import AREAS, examine
 from cli.doctor.finding import Finding, State
+from cli.doctor.storage import _within
 from cli.doctor.twilio import SANDBOX
 from local.postgres import EmbeddedPostgres
 from local.standins.azure_openai import OpenAIStandIn
@@ -339,6 +341,7 @@ def test_another_token_there_than_here(setup: SetUp) -> None:
 def test_another_site_and_none_at_all(setup: SetUp) -> None:
     found = setup.examine("app", PUBLIC_BASE_URL=setup.outside.twilio.url)
     assert is_wrong(found["app: health"], "another site")
+    assert found["app: signature"].state is found["app: forged sign-in"].state is State.LEFT_OUT
     found = setup.examine("app", PUBLIC_BASE_URL=f"http://127.0.0.1:{free_port()}")
     assert is_wrong(found["app: health"], "PUBLIC_BASE_URL")
     assert found["app: forged sign-in"].state is State.LEFT_OUT
@@ -402,6 +405,38 @@ def test_who_is_sent_to_sign_in_was_not_believed_and_was_forged_well(setup: SetU
     assert believed is not None
     assert believed.refusal is None  # an app that trusts these headers lets this one in, and would be found out
     assert principal["auth_typ"] == "aad"
+
+
+@pytest.mark.parametrize(
+    "text", ["<html>", "[" * 200_000, "[1]", "null", '{"status": "ok"}'], ids=lambda text: text[:8]
+)
+def test_what_is_not_this_app_is_said_to_be_another(setup: SetUp, text: str) -> None:
+    with Site(HEALTHY, text=text) as site:
+        assert is_wrong(setup.examine("app", PUBLIC_BASE_URL=site.url)["app: health"], "another site")
+
+
+def test_an_address_that_redirects_is_not_the_final_one(setup: SetUp) -> None:
+    with Site({}, health_status=301, location="https://elsewhere.example.org/") as site:
+        found = setup.examine("app", PUBLIC_BASE_URL=site.url)
+    assert is_wrong(found["app: health"], "final address")
+
+
+def test_a_peer_that_nobody_foresaw_hides_no_other(setup: SetUp) -> None:
+    setup.outside.twilio.senders = [setup.sender(callback_url=["not", "a", "text"])]
+    found = setup.examine("twilio", "app")
+    assert found["twilio: account"].state is State.OK
+    assert [name for name, one in found.items() if one.state is State.WRONG]
+    assert found["app: health"].state is State.OK
+
+
+def test_storage_that_drips_is_not_waited_for() -> None:
+    never = threading.Event()
+    with pytest.raises(TimeoutError, match="no answer within"):
+        _within(0.01, lambda: int(never.wait()))
+    never.set()
+    assert _within(10.0, lambda: 7) == 7
+    with pytest.raises(KeyError):
+        _within(10.0, lambda: dict[str, int]()["absent"])
 
 
 def test_every_area_is_tried_here() -> None:

@@ -180,6 +180,18 @@ def test_the_text_of_an_answer_is_storable_and_gives_no_secret_away() -> None:
     assert "\0" not in found.text
 
 
+@pytest.mark.parametrize("said", [
+    '{"key": "whsec_MDEy\\/MzQ1+Njc4OWFiY2RlZg"}', "?key=whsec_MDEy%2FMzQ1%2BNjc4OWFiY2RlZg", "<b>MDEy/MzQ1+Njc4OWFiY2RlZg</b>",
+    "<b>one&amp;&lt;two&gt;three</b>", "not T0ken-of-tenant",
+], ids=["json", "address", "bare", "page", "without its scheme"])  # fmt: skip
+def test_a_secret_is_struck_out_however_it_is_spelled(said: str) -> None:
+    headers = {"Authorization": "Bearer T0ken-of-tenant", "X-Key": "one&<two>three"}
+    with faulty(replies(answer(403, said.encode()))) as server:
+        found = send(server.url, secrets=["whsec_MDEy/MzQ1+Njc4OWFiY2RlZg"], headers=headers)
+    assert "***" in found.text
+    assert not [part for part in ("MzQ1", "two", "T0ken") if part in found.text]
+
+
 def test_cookies_are_not_kept_and_a_connection_is() -> None:
     sender = Sender(LOOPBACK)
     with faulty(replies(answer(200, b"ok", Set_Cookie="who=1"))) as server:

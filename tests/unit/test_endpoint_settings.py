@@ -85,7 +85,9 @@ def test_names_that_cannot_be(name: str) -> None:
         checked_name(name)
 
 
-@pytest.mark.parametrize("secret", [new_secret(), "sixteen-letters!", "whsec_" + "QUJD" * 6])
+@pytest.mark.parametrize(
+    "secret", [new_secret(), "sixteen-letters!", "whsec_" + "QUJD" * 6], ids=["made", "plain", "short"]
+)
 def test_secrets_that_can_sign(secret: str) -> None:
     assert checked_secret(secret) == secret
 

@@ -74,3 +74,5 @@ def test_the_last_try_is_known_as_such_and_what_a_person_sent_elsewhere_is_told(
     assert way.rounds == []
     made = tell(delivery(replay_of=OTHER, attempts=0), [], [asked(1)], NOW)
     assert made.asked == asked(1)
+    tried = tell(delivery(replay_of=OTHER), [attempt(1, 2)], [asked(1)], NOW)
+    assert tried.rounds[0].asked is None, "it is told once, above the first round"

@@ -77,6 +77,11 @@ def test_things_are_where_a_source_says() -> None:
     assert generic(document, {"x-github-event": "push"}, type="header:X-GitHub-Event").type == "push"
 
 
+def test_a_header_s_value_is_made_storable() -> None:
+    found = generic({}, {"x-kind": "a\0\ud800"}, type="header:X-Kind", data="header:X-Kind")
+    assert (found.type, found.data) == ("a\ufffd\ufffd", "a\ufffd\ufffd")
+
+
 @pytest.mark.parametrize("place", ["/nothing", "/list/9", "/list/x", "/list/-1", "/list/٣", "/text/0", "/list/0/a"])
 def test_what_is_not_there_is_left_out(place: str) -> None:
     found = generic({"list": [1], "text": "abc"}, type=place, subject=place, occurred_at=place, data=place)
@@ -87,6 +92,7 @@ def test_generated_text_and_what_it_was_made_from() -> None:
     document = {"answer": "x", "from": [{"text": "a", "n": 1}, "b", ["c"]]}
     found = generic(document, text="/answer", sources="/from")
     assert (found.text, found.sources) == ("x", ["a", "b", "c"])
+    assert generic({"answer": [{"text": "a"}, "b"]}, text="/answer").text == "a\nb", "in parts it is checked too"
     assert generic(document, text="/answer").sources is None
     assert generic({"answer": 1, "from": []}, text="/answer", sources="/from").text is None
 
@@ -105,6 +111,8 @@ def test_generated_text_and_what_it_was_made_from() -> None:
         (-(10**300), None),
         (1e308, None),
         ("0001-01-01T00:00:00+14:00", None),
+        ("0001-01-01T00:00:00Z", None),
+        ("9999-12-31T23:59:59Z", None),
         ("yesterday", None),
         ("2" * 5000, None),
         ({}, None),

@@ -187,9 +187,11 @@ CREATE TABLE webhook_attempts (
 CREATE INDEX webhook_attempts_open ON webhook_attempts (endpoint_id) WHERE ended IS NULL;
 CREATE INDEX webhook_attempts_ended ON webhook_attempts (ended) INCLUDE (endpoint_id, try, outcome) WHERE ended IS NOT NULL;
 
--- What a person released, or had sent again, measures the person: it has no latency.
+-- What a person released, or had sent again, measures the person: it has no latency. What has ended waits for nothing.
 CREATE FUNCTION note_delivery_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    new.waits_until := NULL;
+    new.promised_at := NULL;
     IF new.state = 'dead' THEN
         new.died_at := clock_timestamp();
     ELSIF new.died_at IS NULL AND new.replay_of IS NULL THEN
@@ -380,27 +382,29 @@ CREATE TRIGGER ai_jobs_failed AFTER UPDATE ON ai_jobs FOR EACH ROW
     WHEN (old.status = 'processing' AND new.status = 'failed')
     EXECUTE FUNCTION tell_job_failed();
 
--- Deliveries that wait for the breaker or for a free place of an endpoint, pulled forward: the next 200, spread at its pace. The
--- caller holds the endpoint's row; what somebody else holds is passed by. While `pulled_until` stays set there are more, and
--- admission calls again when these have gone.
+-- Deliveries that wait for the breaker or for a free place of an endpoint, pulled forward: the next 200, or what its rate lets go
+-- in six hours, spread at its pace. The caller holds the endpoint's row; what somebody else holds stays as it is. While
+-- `pulled_until` stays set there are more, and admission calls again when the last of these goes.
 CREATE FUNCTION pull_waiting(of_endpoint uuid) RETURNS int LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     e webhook_endpoints;
     begins timestamptz := clock_timestamp();
     pace float8;
+    at_most int;
     looked_at int;
     pulled int;
 BEGIN
     SELECT * INTO e FROM webhook_endpoints n WHERE n.id = of_endpoint FOR NO KEY UPDATE;
     pace := greatest(coalesce(1 / e.rate, 0), coalesce(e.average_ms, 100) / 1000 / e.concurrency, 0.001);
+    at_most := greatest(least(200, 21600 * e.rate), 1);
     IF e.rate IS NOT NULL THEN
         begins := greatest(begins, e.paced_at);
     END IF;
     WITH parked AS MATERIALIZED (
         SELECT d.id, d.job_id, d.waits_until FROM webhook_deliveries d
         WHERE d.endpoint_id = of_endpoint AND d.waits_until IS NOT NULL
-        ORDER BY d.waits_until LIMIT 200 FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY d.waits_until LIMIT at_most FOR NO KEY UPDATE SKIP LOCKED
     ), due AS MATERIALIZED (
         SELECT p.id, p.job_id, p.waits_until FROM parked p JOIN ai_jobs j ON j.id = p.job_id
         WHERE j.status = 'pending' FOR NO KEY UPDATE OF j SKIP LOCKED
@@ -412,13 +416,14 @@ BEGIN
         UPDATE ai_jobs j SET next_run_at = p.moment FROM placed p WHERE j.id = p.job_id
     ), marked AS (
         UPDATE webhook_deliveries d SET waits_until = NULL,
-            promised_at = (SELECT p.moment FROM placed p WHERE p.id = d.id AND e.rate IS NOT NULL)
-        WHERE d.id IN (SELECT k.id FROM parked k)
+            promised_at = CASE WHEN e.rate IS NOT NULL THEN p.moment END
+        FROM placed p WHERE d.id = p.id
     )
     SELECT (SELECT count(*) FROM parked), (SELECT count(*) FROM placed) INTO looked_at, pulled;
     UPDATE webhook_endpoints n SET promised_until = '-infinity',
         paced_at = CASE WHEN e.rate IS NULL OR pulled = 0 THEN n.paced_at ELSE begins + make_interval(secs => pace * pulled) END,
-        pulled_until = CASE WHEN looked_at = 200 THEN begins + make_interval(secs => pace * pulled) END
+        pulled_until = CASE WHEN looked_at = at_most OR pulled < looked_at
+            THEN begins + make_interval(secs => pace * greatest(pulled - 1, 0)) END
     WHERE n.id = of_endpoint;
     RETURN pulled;
 END
@@ -438,7 +443,8 @@ $$;
 --   concurrency: those that wait come by at the pace at which places get free: by the last answers, or by the one that is out for
 --     longest, if that is worse.
 --   rate: each moment is given once, and 1/rate apart. Who comes within `grace` of its own moment goes; who comes later, after an
---     outage, is given another one: so in any T seconds at most rate × (T + grace) + 1 go, whatever has piled up.
+--     outage, is given another one: so in any T seconds at most rate × (T + grace) + 1 go, whatever has piled up. None is given
+--     that is more than six hours away, which its delivery might not live to see: who finds no nearer one asks again later.
 -- It is not flushed to disk: what a crash of the server takes back is an attempt of which nothing is known, as if it were cut off.
 CREATE FUNCTION admit_delivery(
     of_job uuid, token uuid, delivery uuid,
@@ -536,8 +542,13 @@ BEGIN
         ELSE
             waits := CASE WHEN e.paced_at > moment THEN e.paced_at END;
             d.promised_at := waits;
-            UPDATE webhook_endpoints n SET paced_at = greatest(e.paced_at, moment) + make_interval(secs => 1 / e.rate)
-            WHERE n.id = e.id;
+            IF waits > moment + parked_at_most THEN
+                waits := moment + parked_at_most / 2 * (1 + random());
+                d.promised_at := NULL;
+            ELSE
+                UPDATE webhook_endpoints n SET paced_at = greatest(e.paced_at, moment) + make_interval(secs => 1 / e.rate)
+                WHERE n.id = e.id;
+            END IF;
         END IF;
         reason := CASE WHEN waits IS NOT NULL THEN 'rate' END;
     END IF;
@@ -545,7 +556,7 @@ BEGIN
         verdict := 'wait';
         wait_seconds := extract(epoch FROM waits - moment);
         UPDATE webhook_deliveries o SET state = 'waiting', promised_at = d.promised_at,
-            waits_until = CASE WHEN reason <> 'rate' THEN waits END
+            waits_until = CASE WHEN reason <> 'rate' OR d.promised_at IS NULL THEN waits END
         WHERE o.id = delivery;
         RETURN;
     END IF;
