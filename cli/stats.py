@@ -25,7 +25,7 @@ SLOW_SHOWN = 10
 
 def command(
     hours: Annotated[
-        float, typer.Option(help="The deliveries' figures are over the last so many hours.", min=0.01)
+        float, typer.Option(help="The deliveries' figures are over the last so many hours.", min=0.01, max=1_000_000)
     ] = 24.0,
     as_json: AsJson = False,
 ) -> None:

@@ -16,6 +16,7 @@ import psycopg
 
 from shared import backoff, telemetry
 from shared.boundary import Boundary, Checkpoint, pass_by
+from shared.clients.deadline import boot_clock
 from shared.db.pool import Conn, Database, one
 from shared.errors import DatabaseAway, Failure, FailureKind, PermanentError, TransientError
 from shared.queue.job import Complete, Job, Lease, Snooze, Verdict, Write
@@ -27,6 +28,7 @@ from shared.webhooks.sending import Answer, Replay, Sender, Target
 
 SECRETS_SECONDS = 60.0  # until it is looked again whether SECRETS_KEY is there
 INSIST_SECONDS = 30.0
+STALE_SECONDS = 5.0  # an attempt holds its place that much longer than it may last (gives_up_at)
 OWN_SOURCE = "antwoord"
 
 READ_EVENT = "SELECT type, subject, occurred_at, data FROM webhook_events WHERE id = %(id)s"
@@ -49,7 +51,7 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class Courier:
-    """What delivering takes. `vault` is None without SECRETS_KEY; `draw` is uniform in [0, 1)."""
+    """What delivering takes. `vault` is None without SECRETS_KEY; `draw` is uniform in [0, 1), `clock` counts seconds."""
 
     database: Database
     sender: Sender
@@ -57,11 +59,13 @@ class Courier:
     public_base_url: str
     checkpoint: Checkpoint = pass_by
     draw: Callable[[], float] = random.random
+    clock: Callable[[], float] = boot_clock
 
     def deliver(self, job: Job, lease: Lease, delivery_id: UUID) -> Verdict:
         """Make an attempt if it may be made now. Raises PermanentError and TransientError (with its wait) for one that failed."""
         if self.vault is None:
             return _no_secrets("SECRETS_KEY is not set, and it is what opens the endpoints' secrets")
+        asked_at = self.clock()
         with self.database.connection() as connection:
             admission = admit(connection, job, delivery_id)
         if admission.verdict != "send" or admission.try_ is None:
@@ -70,10 +74,13 @@ class Courier:
         try:
             target = _target(admission, self.vault)
         except SecretUnreadable as unreadable:
-            with self.database.connection() as connection:
-                withdraw(connection, job, delivery_id, admission.try_)
+            self._withdraw(job, delivery_id, admission.try_)
             return _no_secrets(str(unreadable))
         body = admission.body or self._own_body(admission.event)
+        # This process was frozen: by now its place, or its job, may be another's.
+        if self.clock() - asked_at > STALE_SECONDS:
+            self._withdraw(job, delivery_id, admission.try_)
+            return Snooze(0.0, "its process was held up before the request left")
         with lease.waiting():
             answer = self.sender.send(
                 target, body, message_id=public_id(admission.event), idempotency_key=str(delivery_id)
@@ -98,6 +105,10 @@ class Courier:
         if failure.kind is FailureKind.PERMANENT:
             raise PermanentError(failure.error_class, failure.text, http_status=failure.http_status)
         raise TransientError(failure.error_class, failure.text, http_status=failure.http_status, wait=wait)
+
+    def _withdraw(self, job: Job, delivery_id: UUID, try_: int) -> None:
+        with self.database.connection() as connection:
+            withdraw(connection, job, delivery_id, try_)
 
     def _own_body(self, event_id: UUID) -> bytes:
         """The body of an event of our own, made once: whoever comes second delivers what the first has made."""

@@ -70,7 +70,8 @@ def resend(connection: Conn, delivery_id: UUID, *, who: str, reason: str, to: st
         if one(connection, IS_BEING_SENT, {**key, "endpoint": endpoint}) is not None:
             raise UserError("It is being sent there again already.", name="resend_waiting")
         target = to or found["endpoint"]
-        is_dead_letter = found["job_status"] == "failed" and not found["is_closed"]
+        # A worker that stopped behind its last try's success leaves a dead letter of what has arrived.
+        is_dead_letter = found["state"] == "dead" and found["job_status"] == "failed" and not found["is_closed"]
         if is_dead_letter and target == found["endpoint"]:
             restart_row(connection, found["job_id"], who=who, looks_again=True)
             sent = Resent(delivery_id, found["job_id"], target)

@@ -15,12 +15,16 @@ import pytest
 
 from shared.backoff import DELIVERY_SECONDS
 from shared.db.pool import Database
+from shared.queue import store
+from shared.queue.job import Lease, Snooze
 from shared.queue.replay import restart
 from shared.signature import verify_standard, verify_timestamped
 from shared.webhooks import endpoints
+from shared.webhooks.deliver import Courier
+from shared.webhooks.sending import Sender
 from tests.fakes.eventually import eventually
 from tests.fakes.faulty_server import Seen, answer, closed_port
-from tests.fakes.gateway import SECRET, VAULT, Gateway, Receiver
+from tests.fakes.gateway import GUARD, SECRET, VAULT, Gateway, Receiver
 
 
 @pytest.fixture
@@ -272,6 +276,19 @@ def test_an_event_of_our_own_gets_its_body_once(gateway: Gateway) -> None:
         {"reason": "asked"},
     )
     assert b" " not in body
+
+
+def test_a_process_that_was_frozen_between_its_admission_and_its_request_sends_nothing(gateway: Gateway) -> None:
+    """Meanwhile another may have the job, or its place."""
+    with Receiver() as receiver:
+        _, delivery = one(gateway, receiver.url)
+        clock = iter([0.0, 6.0]).__next__
+        courier = Courier(gateway.database, Sender(GUARD), VAULT, "https://antwoord.example.org", clock=clock)
+        with gateway.database.connection() as connection:
+            (job,) = store.claim(connection, 1, ["deliver_event"], 30)
+        verdict = courier.deliver(job, Lease(gateway.database, job, 30), delivery)
+        assert isinstance(verdict, Snooze)
+        assert (verdict.seconds, receiver.arrivals, gateway.attempts(delivery)) == (0.0, [], [])
 
 
 def test_a_payload_that_names_no_delivery_is_buried(gateway: Gateway) -> None:

@@ -331,6 +331,33 @@ def test_a_dead_one_is_dead_until_it_is_tried_again_and_one_that_arrived_goes_ag
     assert len({one.headers["x-original-timestamp"] for one in seen[1:]}) == 1
 
 
+def test_what_is_sent_again_and_again_says_when_it_first_went_out(database: Database) -> None:
+    gateway = Gateway(database)
+    with Receiver() as receiver:
+        (delivery,) = gateway.deliveries(gateway.endpoint(receiver.url))
+        for _ in range(3):
+            gateway.run()
+            gateway.execute("UPDATE webhook_attempts SET started = started - interval '1 hour'")
+            sent = send(gateway, delivery)
+            assert sent
+            delivery = sent.delivery_id
+        gateway.run()
+        seen = [arrival.seen for arrival in receiver.arrivals]
+    first = gateway.value("SELECT extract(epoch FROM min(started))::bigint FROM webhook_attempts")
+    assert len(seen) == 4
+    # An hour was taken off thrice, of which the first repetition has seen one.
+    assert [round((int(one.headers["x-original-timestamp"]) - first) / 3600) for one in seen[1:]] == [2, 1, 0]
+
+
+def test_a_dead_letter_of_what_has_arrived_is_sent_again_as_a_new_one(world: World) -> None:
+    """Its worker stopped behind the success of its last try: if its job ran again, nothing would be sent."""
+    delivery, job = add_delivery(world, add_endpoint(world, "billing"), "delivered")
+    world.force("UPDATE ai_jobs SET status = 'failed', error_class = 'poison' WHERE id = %(id)s", id=job)
+    sent = send(world, delivery)
+    assert sent
+    assert sent.delivery_id != delivery
+
+
 def endpoint_name(gateway: Gateway, endpoint: UUID) -> str:
     return str(gateway.value("SELECT name FROM webhook_endpoints WHERE id = %(id)s", id=endpoint))
 

@@ -327,3 +327,6 @@ def test_stats_show_them_of_all_and_of_each_endpoint(
     assert "deliveries of the last 24 hours:" in shown
     assert "endpoint-0 1 0.00% 1 2.00 2 0 0 0 0 12.5 s 12.5 s 12.5 s" in shown
     assert "endpoint-1 0 – 0 – – 0 0 1 0.000694 – – –" in shown
+    for hours in ("0", "nan", "inf", "1e300"):
+        assert command.main(["stats", "--hours", hours]) == Status.USAGE
+    assert command.main(["stats", "--hours", "1000000"]) == Status.DONE

@@ -242,9 +242,9 @@ def test_a_pipeline_that_knows_no_outputs_asks_azure_what_is_there(cli: AzureCli
 @pytest.mark.parametrize(
     "begins",
     [
-        "az account show", "az ad signed-in-user show", "az keyvault list-deleted", "az functionapp list-flexconsumption-locations",
-        "az postgres flexible-server list-skus", "az postgres flexible-server list", "az cognitiveservices model list",
-        "az cognitiveservices usage list", "az ad app list",
+        "az account show", "az ad signed-in-user show", "az keyvault list-deleted", "az ad app list",
+        "az functionapp list-flexconsumption-locations", "az postgres flexible-server list-skus",
+        "az postgres flexible-server list", "az cognitiveservices model list", "az cognitiveservices usage list",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("odd", ["text", [1, None], {"value": 7}], ids=["text", "list", "object"])

@@ -16,8 +16,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from cli.doctor.command import AREAS, examine
-from cli.doctor.finding import Finding, State
+from cli.doctor.command import AREAS, examine, look
+from cli.doctor.finding import Finding, State, ok
+from cli.doctor.setup import Setup, read_setup
 from cli.doctor.storage import _within
 from cli.doctor.twilio import SANDBOX
 from local.postgres import EmbeddedPostgres
@@ -421,12 +422,15 @@ def test_an_address_that_redirects_is_not_the_final_one(setup: SetUp) -> None:
     assert is_wrong(found["app: health"], "final address")
 
 
-def test_a_peer_that_nobody_foresaw_hides_no_other(setup: SetUp) -> None:
-    setup.outside.twilio.senders = [setup.sender(callback_url=["not", "a", "text"])]
-    found = setup.examine("twilio", "app")
-    assert found["twilio: account"].state is State.OK
-    assert [name for name, one in found.items() if one.state is State.WRONG]
-    assert found["app: health"].state is State.OK
+def test_a_peer_that_nobody_foresaw_is_a_line_too() -> None:
+    def check(_: Setup) -> Iterator[Finding]:
+        yield ok("one", "Well.")
+        raise LookupError("https://u:geheim123@peer.example.org/ is odd")
+
+    found = list(look("peer", check, read_setup({}, ())))
+    assert [(one.check, one.state) for one in found] == [("one", State.OK), ("peer", State.WRONG)]
+    assert "LookupError" in found[1].said
+    assert "geheim123" not in found[1].said
 
 
 def test_storage_that_drips_is_not_waited_for() -> None:

@@ -585,7 +585,11 @@ BEGIN
         replay := coalesce(replay, of_job::text || '.' || j.run);
         replay_attempt := j.attempts;
         original_timestamp := extract(epoch FROM coalesce((
-            SELECT t.started FROM webhook_attempts t WHERE t.delivery_id = coalesce(d.replay_of, d.id) ORDER BY t.try LIMIT 1
+            WITH RECURSIVE origin AS (
+                SELECT d.id, d.replay_of
+                UNION SELECT o.id, o.replay_of FROM origin r JOIN webhook_deliveries o ON o.id = r.replay_of
+            )
+            SELECT min(t.started) FROM origin r JOIN webhook_attempts t ON t.delivery_id = r.id AND t.try = 1
         ), v.received_at))::bigint;
     END IF;
 END
