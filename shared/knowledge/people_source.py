@@ -42,9 +42,9 @@ def fetch(url: str, guard: Guard, *, bearer: str | None = None, seconds: float =
     try:
         guard.check_url(url)
     except NotAllowed as refused:
-        raise UserError(str(refused), name="import_url") from None
+        raise UserError(str(refused)) from None
     if bearer is not None and not re.fullmatch(r"[!-~]+", bearer):
-        raise UserError("The token must be ASCII without spaces.", name="import_token")
+        raise UserError("The token must be ASCII without spaces.")
     return _name(url), _get(url, guard, bearer, seconds)
 
 
@@ -71,7 +71,7 @@ def _get(url: str, guard: Guard, bearer: str | None, seconds: float) -> bytes:
                 response.close()
     except AntwoordError as known:
         if isinstance(known, NotAllowed):
-            raise UserError(str(known), name="import_url") from None
+            raise UserError(str(known)) from None
         raise
     except ResponseTooLarge:
         raise UserError(
@@ -79,7 +79,7 @@ def _get(url: str, guard: Guard, bearer: str | None, seconds: float) -> bytes:
             name="file_too_large",
         ) from None
     except httpx2.InvalidURL:
-        raise UserError("The URL cannot be read.", name="import_url") from None
+        raise UserError("The URL cannot be read.") from None
     except (httpx2.HTTPError, OSError) as error:
         raise SourceAway(_broken(host, error, seconds)) from None
     finally:
@@ -91,17 +91,15 @@ def _check_status(host: str, status: int) -> None:
         return
     if status in (401, 403):
         raise UserError(
-            f"{host} refuses it (HTTP {status}): it asks for a token, or for another one; see --bearer-from.",
-            name="import_refused",
+            f"{host} refuses it (HTTP {status}): it asks for a token, or for another one; see --bearer-from."
         )
     if 300 <= status < 400:
         raise UserError(
-            f"{host} points to another place (HTTP {status}), which is not followed: give the URL that it leads to.",
-            name="import_redirected",
+            f"{host} points to another place (HTTP {status}), which is not followed: give the URL that it leads to."
         )
     if status in (408, 425, 429) or status >= 500:
         raise SourceAway(f"{host} cannot give the file now (HTTP {status}): try again later.")
-    raise UserError(f"{host} has no file at this URL (HTTP {status}).", name="import_status")
+    raise UserError(f"{host} has no file at this URL (HTTP {status}).")
 
 
 def _check_kind(host: str, headers: object) -> None:
@@ -111,16 +109,13 @@ def _check_kind(host: str, headers: object) -> None:
     assert isinstance(headers, httpx2.Headers)
     kind, _, rest = headers.get("content-type", "").partition(";")
     if kind.strip().lower() in _NO_TYPES:
-        raise UserError(f"What {host} sends is {_NO_TYPES[kind.strip().lower()]}, not CSV.", name="import_type")
+        raise UserError(f"What {host} sends is {_NO_TYPES[kind.strip().lower()]}, not CSV.")
     charset = re.search(r"(?:^|;)\s*charset\s*=\s*\"?([^\s;\"]*)", rest, re.IGNORECASE)
     if charset and charset[1] and charset[1].lower() not in _CHARSETS:
-        raise UserError(
-            f"What {host} sends is in {charset[1][:40]}; only UTF-8 and Windows-1252 can be read.",
-            name="import_charset",
-        )
+        raise UserError(f"What {host} sends is in {charset[1][:40]}; only UTF-8 and Windows-1252 can be read.")
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise UserError(f"What {host} sends is packed as {encoding[:40]}, which cannot be read.", name="import_packed")
+        raise UserError(f"What {host} sends is packed as {encoding[:40]}, which cannot be read.")
 
 
 def _broken(host: str, error: Exception, seconds: float) -> str:

@@ -30,12 +30,12 @@ MAKE_EFFECTS = """
 class Instances:
     """Two instances, and jobs that write in the middle and at their end."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, lease_seconds: float = LEASE) -> None:
         self.url = url
         self.ran: list[UUID] = []
         self.pools = [Database(url, 3) for _ in range(2)]
         types = {TYPE: JobType(TYPE, self.work)}
-        self.workers = [Worker(pool, types, lambda _: None, Limits(4, LEASE)) for pool in self.pools]
+        self.workers = [Worker(pool, types, lambda _: None, Limits(4, lease_seconds)) for pool in self.pools]
         with self.administrator() as connection:
             connection.execute("TRUNCATE ai_jobs, job_attempts, message_events, effects CASCADE")
 
