@@ -67,6 +67,11 @@ class Slots:
             self._lend()
             return sum(wait.is_lent and wait.party is party for wait in self._waits)
 
+    def has_waits(self, party: object) -> bool:
+        """Whether a job of a party waits for the network: its slot is lent, or may be in a moment."""
+        with self._changed:
+            return any(wait.party is party for wait in self._waits)
+
     def _lend(self) -> None:
         """Lend what is ripe, and with it what is nearly so: it would call for a claim of its own a moment later."""
         now = time.monotonic()

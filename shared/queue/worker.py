@@ -28,6 +28,7 @@ from shared.queue.slots import LENDS_AFTER_SECONDS, LENT_AT_MOST, Slots
 RESCUE_EVERY_SECONDS = 1.0
 SLOT_WAIT_SECONDS = 1.0
 LOOKS_EVERY_SECONDS = 0.02  # while jobs hang; by the process as a whole
+LINGER_LOOKS_SECONDS = 0.05  # while nothing runs
 LINGER_SECONDS = 3.0  # a drain that finds nothing due waits for what falls due within this time
 GIVE_BACK_AFTER_SECONDS = 6.0  # of a planned stop: what has not ended by then is given back
 
@@ -218,22 +219,29 @@ class Worker:
             self._heartbeat.release(returned.job)
 
     def _linger(self, ends: float) -> bool:
-        """Wait for what falls due soon; False when nothing does."""
+        """Wait for what falls due soon; False when nothing does.
+
+        Every drain of the process may be waiting so, and none be left for the next wake message: so they look for what is new
+        by themselves meanwhile, one of them each time.
+        """
         with self._database.connection() as connection:
             due = store.next_due(connection, self._names)
         if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
             return False
-        self._stopping.wait(max(due, 0.001))
+        until = time.monotonic() + max(due, 0.001)
+        while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):
+            if time.monotonic() - self._looked_at >= LINGER_LOOKS_SECONDS:
+                break
         return True
 
     def _rest(self, crew: Crew[Returned]) -> list[Returned]:
         """Wait for what comes back, at most until the next job falls due; nothing more is due now.
 
         While jobs hang, all drains of the process may have one of them, and then no wake message comes in: so they look by
-        themselves, one of them each time.
+        themselves, one of them each time. A wait that is too young to have been lent counts too: nobody would call when it is.
         """
         busy = crew.busy
-        while self._slots.lent_by(crew) and not self._stopping.is_set():
+        while self._slots.has_waits(crew) and not self._stopping.is_set():
             returned = crew.collect(LOOKS_EVERY_SECONDS)
             if crew.busy < busy or time.monotonic() - self._looked_at >= LOOKS_EVERY_SECONDS:
                 return returned
