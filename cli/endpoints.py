@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from rich.console import Console
 from cli.environment import database, person, wake_workers
 from cli.jobs import duration
 from cli.output import AsJson, NothingMatched, Output, Status, table
+from cli.secret_option import given
 from shared.clients.guard import Guard
 from shared.db.pool import Conn
 from shared.errors import UserError
@@ -26,8 +26,6 @@ from shared.webhooks.ping import Pinged
 from shared.webhooks.sending import Sender
 
 app = typer.Typer(help="Where events are delivered: add, list, show, change, rotate, test, disable, enable.")
-
-STANDARD_INPUT = "-"
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Url = Annotated[str | None, typer.Option(help="https://…; http for hosts in OUTBOUND_ALLOW_HOSTS.")]
@@ -75,7 +73,7 @@ def add(
     extra = _headers(header, header_from)
     with _desk() as desk:
         added = endpoints.add(
-            desk.connection, name, wanted, guard=desk.guard, vault=desk.vault(), who=person(), secret=_given(secret),
+            desk.connection, name, wanted, guard=desk.guard, vault=desk.vault(), who=person(), secret=given(secret),
             headers=extra,
         )  # fmt: skip
         found = desk.endpoint(name)
@@ -150,7 +148,7 @@ def rotate(
         found = desk.endpoint(name)
         used = endpoints.rotate(
             desk.connection, found.id, vault=desk.vault(), who=person(), overlap_hours=overlap_hours,
-            secret=_given(secret),
+            secret=given(secret),
         )  # fmt: skip
         found = desk.endpoint(name)
     _show_with_secret(found, used, as_json=as_json)
@@ -278,10 +276,6 @@ def _headers(given: Sequence[str] | None, given_from: Sequence[str] | None) -> d
     if len({name.strip().lower() for name, _ in pairs}) < len(pairs):
         raise UserError("A header is given twice.")
     return dict(pairs) if pairs else None
-
-
-def _given(secret: str | None) -> str | None:
-    return sys.stdin.readline().strip() if secret == STANDARD_INPUT else secret
 
 
 def _data(row: Endpoint) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from cli.environment import connection, database, person
 from cli.output import AsJson, NothingMatched, Output, table
+from cli.secret_option import given
 from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.secrets import open_vault
@@ -30,8 +30,6 @@ from shared.webhooks.sources import (
 )
 
 app = typer.Typer(help="Who may send us events: add, list, rotate, disable, enable.")
-
-STANDARD_INPUT = "-"
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Secret = Annotated[
@@ -76,7 +74,7 @@ def add(
     )  # fmt: skip
     with database() as (settings, pool), pool.connection() as opened:
         made = sources.add(
-            opened, wanted, vault=open_vault(settings.secrets_key), who=person(), secret=_given(secret)
+            opened, wanted, vault=open_vault(settings.secrets_key), who=person(), secret=given(secret)
         )  # fmt: skip
         found = _source(opened, name)
     _show_with_secret(found, made.secret, as_json=as_json)
@@ -108,7 +106,7 @@ def rotate(
         _source(opened, name)
         made = sources.rotate(
             opened, name, vault=open_vault(settings.secrets_key), who=person(), overlap_hours=overlap_hours,
-            secret=_given(secret),
+            secret=given(secret),
         )  # fmt: skip
         found = _source(opened, name)
     _show_with_secret(found, made.secret, as_json=as_json)
@@ -156,10 +154,6 @@ def _paths(given: Sequence[str] | None) -> dict[str, str]:
             raise UserError(f"--path {named} is given twice.")
         found[named] = place
     return found
-
-
-def _given(secret: str | None) -> str | None:
-    return sys.stdin.readline() if secret == STANDARD_INPUT else secret
 
 
 def _data(row: Source) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A failed job is never forgotten: only a person closes one, and it stays for who 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import LiteralString
 
 from shared import telemetry
 from shared.db.pool import Database, one
@@ -41,15 +42,25 @@ class Retention:
 
     def forget_finished(self, database: Database) -> int:
         """Delete some of the finished jobs that are older than `days`, with their attempts; how many."""
-        forgotten = 0
-        for _ in range(BATCHES):
-            with database.connection() as connection:
-                row = one(connection, FORGET, {"after": self.after, "days": self.days, "size": BATCH})
-            assert row is not None
-            forgotten += int(row[0])
-            self.after = int(row[1] or 0)
-            if not self.after:
-                break
+        forgotten, self.after = walk(database, FORGET, days=self.days, size=BATCH, after=self.after)
         if forgotten:
             telemetry.event("jobs_forgotten", count=forgotten)
         return forgotten
+
+
+def walk(database: Database, forget: LiteralString, *, days: int, size: int, after: int) -> tuple[int, int]:
+    """One round of short transactions through rows in the order of their numbers, from behind `after`.
+
+    `forget` looks at the next `size` rows, deletes those that are old enough, and gives how many it deleted and the number to go
+    on behind, null at the end. Gives how many were deleted in all, and where the next round begins (0: anew).
+    """
+    forgotten = 0
+    for _ in range(BATCHES):
+        with database.connection() as connection:
+            row = one(connection, forget, {"after": after, "days": days, "size": size})
+        assert row is not None
+        forgotten += int(row[0])
+        after = int(row[1] or 0)
+        if not after:
+            break
+    return forgotten, after

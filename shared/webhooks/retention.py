@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared import telemetry
-from shared.db.pool import Database, one
+from shared.db.pool import Database
 from shared.idempotency import ReceiveStore
+from shared.queue.retention import walk
 
 BATCH = 200  # events looked at in one short transaction
-BATCHES = 10  # in one round
 
 # Walks in the order of the numbers, as the retention of jobs does (shared/queue/retention.py). What is locked, by a delivery
 # that is being made for it too, is passed by and met again on the next walk. Attempts go with their deliveries.
@@ -48,15 +48,9 @@ class EventRetention:
 
     def forget(self, database: Database) -> int:
         """Delete some of the events that are older than `days` and arrived, with their deliveries, and old receipts; how many."""
-        forgotten = ReceiveStore().prune(database)
-        for _ in range(BATCHES):
-            with database.connection() as connection:
-                row = one(connection, FORGET, {"after": self.after, "days": self.days, "size": BATCH})
-            assert row is not None
-            forgotten += int(row[0])
-            self.after = int(row[1] or 0)
-            if not self.after:
-                break
+        receipts = ReceiveStore().prune(database)
+        events, self.after = walk(database, FORGET, days=self.days, size=BATCH, after=self.after)
+        forgotten = receipts + events
         if forgotten:
             telemetry.event("events_forgotten", count=forgotten)
         return forgotten

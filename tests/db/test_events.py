@@ -10,9 +10,10 @@ from shared import audit
 from shared.db.pool import Database
 from shared.errors import UserError
 from shared.idempotency import ReceiveStore
+from shared.queue.retention import BATCHES
 from shared.webhooks import events
 from shared.webhooks.events import EventRow, Show
-from shared.webhooks.retention import BATCH, BATCHES, EventRetention
+from shared.webhooks.retention import BATCH, EventRetention
 from tests.fakes.deliveries import add_delivery, add_endpoint, add_event
 from tests.fakes.senders import Sending, event_body
 
