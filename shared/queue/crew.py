@@ -1,16 +1,25 @@
-"""The threads of one drain: they are handed work, and what comes back is collected in one go."""
+"""The threads of one drain: they are handed work, and what comes back is collected in one go, by this drain or by its heir."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """So many things that another crew was handed come back here."""
+
+    count: int
 
 
 class Crew[T]:
@@ -26,7 +35,10 @@ class Crew[T]:
         self._size = size
         self._threads: list[threading.Thread] = []
         self._work: deque[Callable[[], T | None]] = deque()
-        self._back: SimpleQueue[T | None] = SimpleQueue()
+        self._back: SimpleQueue[T | _Joined | None] = SimpleQueue()
+        self._heir: Crew[T] | None = None
+        self._passing = threading.Lock()
+        self._context = contextvars.copy_context()
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._is_called = False  # somebody will come and look
         self._is_over = False
@@ -41,8 +53,14 @@ class Crew[T]:
         self._is_over = True
         for _ in self._threads:
             self._calls.put(None)
-        for thread in self._threads:
-            thread.join()
+        if self._heir is None:
+            for thread in self._threads:
+                thread.join()
+
+    @property
+    def expects(self) -> bool:
+        """Whether anything is out, or has been left to this one."""
+        return self.busy > 0 or not self._back.empty()
 
     def hand(self, work: Iterable[Callable[[], T | None]]) -> None:
         """Have things done. None of them may raise; what they return, unless None, comes back with `collect`."""
@@ -70,12 +88,43 @@ class Crew[T]:
             if self.busy > 1:
                 time.sleep(0)  # no wait: those that are at their end come along
             while True:
-                self.busy -= 1
-                if result is not None:
-                    back.append(result)
+                if isinstance(result, _Joined):
+                    self.busy += result.count
+                else:
+                    self.busy -= 1
+                    if result is not None:
+                        back.append(result)
                 result = self._back.get_nowait()
         except Empty:
             return back
+
+    def leave_to(self, heir: Crew[T]) -> None:
+        """What is out comes back to `heir`, whose caller must still be collecting; nothing is handed out here any more."""
+        with self._passing:
+            heir._return(_Joined(self.busy))
+            with contextlib.suppress(Empty):
+                while True:
+                    heir._return(self._back.get_nowait())
+            self._heir, self.busy = heir, 0
+
+    def adopt_context(self) -> None:
+        """In a thread whose crew has an heir: go on in the context of the heir's caller, since the first caller has ended."""
+        if self._heir is not None:
+            for variable, value in self.collector._context.items():
+                variable.set(value)
+
+    @property
+    def collector(self) -> Crew[T]:
+        """To whose caller things come back: this one, or the last of its heirs."""
+        return self if self._heir is None else self._heir.collector
+
+    def _return(self, result: T | _Joined | None) -> None:
+        with self._passing:
+            heir = self._heir
+            if heir is None:
+                self._back.put(result)
+        if heir is not None:
+            heir._return(result)
 
     def _call(self) -> None:
         """Whoever is called looks after `_is_called` is false again: so what is added then calls anew, and nothing is left."""
@@ -97,7 +146,7 @@ class Crew[T]:
                 try:
                     result = work()
                 finally:
-                    self._back.put(result)
+                    self._return(result)
             if self._is_over:
                 return
             self._calls.get()

@@ -67,10 +67,17 @@ class Slots:
             self._lend()
             return sum(wait.is_lent and wait.party is party for wait in self._waits)
 
-    def has_waits(self, party: object) -> bool:
-        """Whether a job of a party waits for the network: its slot is lent, or may be in a moment."""
+    def waits_of(self, party: object) -> int:
+        """How many jobs of a party wait for the network: each has lent its slot, or may in a moment."""
         with self._changed:
-            return any(wait.party is party for wait in self._waits)
+            return sum(wait.party is party for wait in self._waits)
+
+    def pass_on(self, party: object, heir: object) -> None:
+        """A party's waits are another's from now on."""
+        with self._changed:
+            for wait in self._waits:
+                if wait.party is party:
+                    wait.party = heir
 
     def _lend(self) -> None:
         """Lend what is ripe, and with it what is nearly so: it would call for a claim of its own a moment later."""

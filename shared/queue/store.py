@@ -30,11 +30,14 @@ TURN = """
 """
 # What is overdue and was not claimed is locked by somebody, or waits for a slot, for its type's limit or for a suspect before it.
 NEXT_DUE = """
-    SELECT extract(epoch FROM min(next_run_at) - now())::float8
-    FROM (SELECT (SELECT min(j.next_run_at) FROM ai_jobs j
-                  WHERE j.type = t.type AND j.status = 'pending' AND j.next_run_at > now() - interval '50 milliseconds'
-                 ) AS next_run_at
-          FROM job_types t WHERE t.type = ANY (%(types)s) AND t.resting_until IS NULL AND NOT t.paused) AS next_of_type
+    SELECT extract(epoch FROM next_of_type.next_run_at - now())::float8
+    FROM job_types t CROSS JOIN LATERAL (
+        SELECT j.next_run_at FROM ai_jobs j
+        WHERE j.type = t.type AND j.status = 'pending' AND j.next_run_at > now() - interval '50 milliseconds'
+        ORDER BY j.next_run_at LIMIT %(place)s + 1
+    ) AS next_of_type
+    WHERE t.type = ANY (%(types)s) AND t.resting_until IS NULL AND NOT t.paused
+    ORDER BY next_of_type.next_run_at OFFSET %(place)s LIMIT 1
 """
 # A row that is locked is passed by: it is in a transaction of its job's own, which must not keep the others from being renewed.
 RENEW = """
@@ -211,9 +214,9 @@ def claim(connection: Conn, size: int, types: Sequence[str], lease_seconds: floa
     return turn(connection, (), size, types, lease_seconds).claimed
 
 
-def next_due(connection: Conn, types: Sequence[str]) -> float | None:
-    """Seconds until the next pending job of these types falls due; None when none will."""
-    row = one(connection, NEXT_DUE, {"types": list(types)})
+def next_due(connection: Conn, types: Sequence[str], place: int = 0) -> float | None:
+    """Seconds until the next pending job of these types falls due, or the one that is `place` behind it; None when none will."""
+    row = one(connection, NEXT_DUE, {"types": list(types), "place": place})
     return None if row is None or row[0] is None else float(row[0])
 
 

@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -30,6 +30,7 @@ SLOT_WAIT_SECONDS = 1.0
 LOOKS_EVERY_SECONDS = 0.02  # while jobs hang; by the process as a whole
 LINGER_LOOKS_SECONDS = 0.05  # while nothing runs
 LINGER_SECONDS = 3.0  # a drain that finds nothing due waits for what falls due within this time
+OVERTIME_SECONDS = 60.0  # for which a drain that has only jobs that hang goes on with others
 GIVE_BACK_AFTER_SECONDS = 6.0  # of a planned stop: what has not ended by then is given back
 
 
@@ -70,6 +71,9 @@ class Worker:
         self._running: dict[object, Job] = {}
         self._running_lock = threading.Lock()
         self._looked_at = 0.0  # when any drain last claimed
+        self._places = threading.Lock()
+        self._lingering = 0  # how many drains wait for what falls due
+        self._stays: Crew[Returned] | None = None  # the drain that takes care of all jobs that hang
         self._patience = Patience(limits.lease_seconds, RESCUE_EVERY_SECONDS)
         self._heartbeat = Heartbeat(database, limits.lease_seconds, limits.job_max_seconds, self._patience)
         self._outcomes = Outcomes(database, self._types, wake, limits.lease_seconds, self._stopping, checkpoint)
@@ -97,16 +101,17 @@ class Worker:
     def drain(self, concurrency: int, seconds: float) -> int:
         """Keep `concurrency` slots full until nothing is due or falls due soon, or `seconds` are spent.
 
-        Returns how many jobs ran; all is recorded and its threads have ended by then. Never raises for the database's faults: it
-        backs off and goes on, and the next drain finds what is left. What has ended while a turn was made is recorded by
-        the next one, so that nobody waits for company, and many share a commit.
+        Returns how many jobs ran. By then all is recorded and its threads have ended, but for jobs that hang: those are left to
+        another drain of the process, so that the wake message that brought them makes room for the next. Never raises for
+        the database's faults: it backs off and goes on, and the next drain finds what is left. What has ended while a turn
+        was made is recorded by the next one, so that nobody waits for company, and many share a commit.
         """
         ends, ran, failures = time.monotonic() + seconds, 0, 0
         # A wake message's drain has threads too: if it did its one job itself, a few deliveries that hang would keep it from
         # all others (measured: half a second for those behind them).
         with self._heartbeat.running(), Crew[Returned](concurrency + LENT_AT_MOST) as crew:
             returned: list[Returned] = []
-            while not self._stopping.is_set() and time.monotonic() < ends:
+            while not self._is_over(crew, ends):
                 try:
                     is_idle = not crew.busy and not returned
                     # A caller that finds no slot waits for one, a second at most: so a wake message stays in hand, and the ones
@@ -121,18 +126,21 @@ class Worker:
                     self._hand(crew, jobs)
                     # After the claim, so that nobody who has just written waits for it.
                     has_rescued = bool(taken) and self._rescue()
-                    if taken and not crew.busy and not has_rescued and not self._linger(ends):
+                    if taken and not crew.busy and not has_rescued and not self._linger(ends) and self._leaves(crew):
                         break
                     # A moment: by then a slot may have been lent. When nothing more is due, until something is.
                     busy = crew.busy
                     returned += crew.collect(LENDS_AFTER_SECONDS)
                     if busy and crew.busy == busy and not more_is_due and not has_rescued:
+                        if self._has_left_it(crew):
+                            return ran
                         returned += self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
                     self._stopping.wait(min(backoff.reconnect(failures, random.random()), ends - time.monotonic()))
                     returned += crew.collect(RESCUE_EVERY_SECONDS)
+            self._leaves(crew, at_once=True)
             self._settle(crew, returned)
         return ran
 
@@ -185,7 +193,7 @@ class Worker:
 
     def _settle(self, crew: Crew[Returned], returned: list[Returned]) -> None:
         """Take no more; wait for what runs, and record all of it."""
-        while crew.busy or returned:
+        while crew.expects or returned:
             returned += crew.collect(0.0 if returned else RESCUE_EVERY_SECONDS)
             done, returned = returned, []
             if done:
@@ -200,7 +208,7 @@ class Worker:
             self._running[job.lease_token] = job
         returned: Returned | None = None
         try:
-            returned = self._outcomes.run(job, partial(self._slots.waiting, crew))
+            returned = self._outcomes.run(job, partial(self._waiting, crew))
         finally:
             if returned is None:
                 self._heartbeat.release(job)
@@ -212,27 +220,70 @@ class Worker:
                 telemetry.warning("slow_job", job_id=job.id, type=job.type, attempt=job.attempts, duration_ms=took)
         return returned
 
+    @contextlib.contextmanager
+    def _waiting(self, crew: Crew[Returned]) -> Iterator[None]:
+        try:
+            with self._slots.waiting(crew.collector):
+                yield
+        finally:
+            crew.adopt_context()
+
     def _record(self, returned: Returned) -> None:
         try:
             self._outcomes.record(returned)
         finally:
             self._heartbeat.release(returned.job)
 
+    def _is_over(self, crew: Crew[Returned], ends: float) -> bool:
+        """A drain whose time is up goes on for a while if nothing but jobs that hang would keep it: nobody else may be there."""
+        over = time.monotonic() - ends
+        if self._stopping.is_set() or over < 0:
+            return self._stopping.is_set()
+        return over > OVERTIME_SECONDS or not crew.busy or self._slots.lent_by(crew) < crew.busy
+
+    def _has_left_it(self, crew: Crew[Returned]) -> bool:
+        """Leave a drain's jobs to the one that stays, if all of them hang; the first that has such jobs stays itself."""
+        with self._places:
+            if self._slots.waits_of(crew) < crew.busy or self._stays is crew:
+                return False
+            if self._stays is None:
+                self._stays = crew
+                return False
+            self._slots.pass_on(crew, self._stays)
+            crew.leave_to(self._stays)
+            return True
+
+    def _leaves(self, crew: Crew[Returned], *, at_once: bool = False) -> bool:
+        """Take nothing over any more; False when something just came."""
+        with self._places:
+            if self._stays is crew:
+                if crew.expects and not at_once:
+                    return False
+                self._stays = None
+            return True
+
     def _linger(self, ends: float) -> bool:
-        """Wait for what falls due soon; False when nothing does.
+        """Wait for what falls due soon; False when nothing does that another drain does not already wait for.
 
         Every drain of the process may be waiting so, and none be left for the next wake message: so they look for what is new
         by themselves meanwhile, one of them each time.
         """
-        with self._database.connection() as connection:
-            due = store.next_due(connection, self._names)
-        if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
-            return False
-        until = time.monotonic() + max(due, 0.001)
-        while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):
-            if time.monotonic() - self._looked_at >= LINGER_LOOKS_SECONDS:
-                break
-        return True
+        with self._places:
+            place = self._lingering
+            self._lingering += 1
+        try:
+            with self._database.connection() as connection:
+                due = store.next_due(connection, self._names, place)
+            if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
+                return False
+            until = time.monotonic() + max(due, 0.001)
+            while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):
+                if time.monotonic() - self._looked_at >= LINGER_LOOKS_SECONDS:
+                    break
+            return True
+        finally:
+            with self._places:
+                self._lingering -= 1
 
     def _rest(self, crew: Crew[Returned]) -> list[Returned]:
         """Wait for what comes back, at most until the next job falls due; nothing more is due now.
@@ -241,9 +292,9 @@ class Worker:
         themselves, one of them each time. A wait that is too young to have been lent counts too: nobody would call when it is.
         """
         busy = crew.busy
-        while self._slots.has_waits(crew) and not self._stopping.is_set():
+        while self._slots.waits_of(crew) and not self._stopping.is_set():
             returned = crew.collect(LOOKS_EVERY_SECONDS)
-            if crew.busy < busy or time.monotonic() - self._looked_at >= LOOKS_EVERY_SECONDS:
+            if crew.busy != busy or time.monotonic() - self._looked_at >= LOOKS_EVERY_SECONDS:
                 return returned
         with self._database.connection() as connection:
             due = store.next_due(connection, self._names)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -21,6 +23,7 @@ from shared.queue.worker import Limits, Worker
 from tests.fakes.eventually import eventually
 
 TYPE = "embed_record"
+INVOCATION: ContextVar[str] = ContextVar("invocation")
 
 
 class Site:
@@ -30,6 +33,7 @@ class Site:
         self.database = database
         self.answered = threading.Event()
         self.waiting: list[UUID] = []
+        self.waited_in: list[str] = []
         self.ran: list[UUID] = []
         types = {TYPE: JobType(TYPE, self.run, Policy())}
         self.worker = Worker(database, types, lambda _: None, Limits(concurrency, lease_seconds=lease_seconds))
@@ -41,6 +45,7 @@ class Site:
                 self.answered.wait(30)
                 if job.payload["waits"] == "in vain":
                     raise TransientError("dropped", "the network")
+            self.waited_in.append(INVOCATION.get("none"))
         if job.payload.get("holds"):
             self.waiting.append(job.id)
             self.answered.wait(30)
@@ -71,7 +76,7 @@ class Site:
                 self.answered.set()
             for drain in drains:
                 drain.result(30)
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("job_")]
+        eventually(lambda: not any(thread.name.startswith("job_") for thread in threading.enumerate()))
 
 
 @pytest.fixture
@@ -138,3 +143,57 @@ def test_what_fails_in_a_wait_is_recorded_as_ever(jobs: Database) -> None:
         == 3
     )
     assert site.worker._slots.take(99) == 2
+
+
+def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
+    """The second and third make room for further wake messages, and everything is recorded where the first one is."""
+    site = Site(jobs, 2)
+
+    def wake(name: str) -> int:
+        INVOCATION.set(name)
+        return site.worker.drain(1, 30)
+
+    with ThreadPoolExecutor(3) as pool:
+        site.add(waits="yes")
+        stays = pool.submit(wake, "stays")
+        eventually(lambda: site.worker._stays)
+        for count in (2, 3):
+            site.add(waits="in vain" if count == 3 else "yes")
+            left = pool.submit(wake, f"leaves {count}")
+            left.result(10)
+            assert len(site.waiting) == count
+        assert not stays.done()
+        assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'processing'") == 3
+        site.answered.set()
+        stays.result(10)
+    assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 2
+    assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND error_class = 'dropped'") == 1
+    # By then the others' invocations are over, and the platform would drop their lines.
+    assert site.waited_in == ["stays", "stays"]
+    assert site.worker._slots.take(99) == 2
+
+
+def test_only_as_many_drains_linger_as_there_are_jobs_to_linger_for(jobs: Database) -> None:
+    site = Site(jobs, 4)
+    with jobs.connection() as connection:
+        store.enqueue(connection, {"type": TYPE}, delay_seconds=2.0)
+    with ThreadPoolExecutor(2) as pool:
+        drains = [pool.submit(site.worker.drain, 1, 30) for _ in range(2)]
+        eventually(lambda: any(drain.done() for drain in drains))
+        assert not site.ran
+        assert sorted(drain.result(10) for drain in drains) == [0, 1]
+
+
+def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it(jobs: Database) -> None:
+    """By timer alone nobody else would look after the others."""
+    site = Site(jobs, 2)
+    site.add(waits="yes")
+    with ThreadPoolExecutor(1) as pool:
+        drain = pool.submit(site.worker.drain, 2, 0.2)
+        eventually(lambda: site.waiting)
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > 0.3)
+        site.add()
+        eventually(lambda: site.has_run(1))
+        site.answered.set()
+        assert drain.result(10) == 2
