@@ -67,7 +67,7 @@ class Shape:
     logged_bytes: float = 8_000.0
     logged_bytes_a_poll: float = 1_500.0
     kept_bytes: float = 5_000.0  # in the database, for good and with its indexes
-    log_alerts: float = 5.0  # infra/modules/alerts.bicep, looked at every five minutes
+    log_alerts: float = 7.0  # infra/modules/alerts.bicep, looked at every five minutes
     metric_alerts: float = 3.0
     web_test_places: float = 3.0
     web_test_seconds: float = 600.0  # between two from one place

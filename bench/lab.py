@@ -51,9 +51,8 @@ class Lab:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            before = signal.signal(
-                signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-            )  # or all would be left behind
+            # Or all would be left behind.
+            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             self._closing.callback(signal.signal, signal.SIGTERM, before)
         FOLDER.mkdir(exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="bench-", dir=FOLDER))

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.endpoints:app",
         "Where events are delivered: add, list, show, change, rotate, test, disable, enable.",
     ),
+    "events": ("cli.events:app", "What came in by webhook and where it went: list, show, resend one delivery."),
     "secrets": ("cli.secrets:app", "The key that seals webhooks' secrets: new-key, reseal."),
     "conversations": ("cli.conversations:app", "Look at conversations: list, show."),
     "stats": ("cli.stats:command", "Show how the queue and the conversations stand."),

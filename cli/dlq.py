@@ -19,7 +19,9 @@ from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.queue import closing, replays
 from shared.queue.dead_letters import Count, DeadLetter, Filter, list_dead
-from shared.queue.replays import DryRun, Replay
+from shared.queue.replays import Replay
+from shared.queue.replays_drive import advance
+from shared.queue.replays_dry_run import DryRun, count_replay
 
 app = typer.Typer(help="What failed for good: look at it, run it again at a rate, or close it.")
 
@@ -83,7 +85,7 @@ def replay(
     """
     output, wanted = Output(as_json=as_json), _filter(job_type, error_class, error, phone, older_than, endpoint)
     with connection() as opened:
-        found = replays.dry_run(opened, wanted, rate=rate, to=to)
+        found = count_replay(opened, wanted, rate=rate, to=to)
         if not found.total:
             raise NothingMatched("No dead letter matches.")
         if dry_run:
@@ -196,7 +198,7 @@ def _carry_on(output: Output, plan: Replay, *, wait: bool) -> None:
 def _watch(output: Output, plan: Replay) -> Replay:
     with database() as (_, pool), waking() as wake, _Bar(output, plan) as bar:
         while plan.state == "running":
-            plan = replays.advance(pool, plan.id, wake=wake, seconds=WATCH_SECONDS)
+            plan = advance(pool, plan.id, wake=wake, seconds=WATCH_SECONDS)
             bar.show(plan)
             if plan.state == "running":
                 time.sleep(WATCH_SECONDS)

@@ -31,7 +31,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 Url = Annotated[str | None, typer.Option(help="https://…; http for hosts in OUTBOUND_ALLOW_HOSTS.")]
 Events = Annotated[
     str | None,
-    typer.Option(metavar="a,b", help="Types, with a * at the end for all that begin so; none: all that sources send."),
+    typer.Option(
+        metavar="a,b", help="Types, with a * at the end for all that begin so; none, or * alone: what sources send."
+    ),
 ]
 Rate = Annotated[str | None, typer.Option(metavar="N|none", help="Attempts a second, over all instances.")]
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="Attempts at once, over all instances.")]
@@ -175,10 +177,11 @@ def disable(
     reason: Annotated[str, typer.Option(help="Why; it is shown with the endpoint.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Deliver nothing more to an endpoint; what waits for it becomes a dead letter when its turn comes."""
+    """Deliver nothing more to an endpoint; what waits for it becomes a dead letter within minutes."""
     with _desk() as desk:
         endpoints.disable(desk.connection, desk.endpoint(name).id, who=person(), reason=reason)
         found = desk.endpoint(name)
+    wake_workers(1)
     Output(as_json=as_json).result({"endpoint": _data(found)}, lambda console: console.print(_table([found])))
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from cli.environment import connection, person, wake_workers
 from cli.output import AsJson, NothingMatched, Output, Status, table
 from shared.errors import UserError
-from shared.queue import listing, replay, replays, types
+from shared.queue import closing, listing, replay, replays, types
 from shared.queue.listing import AttemptRow, JobRow
 from shared.queue.replays import Replay
 from shared.queue.types import Limits, TypeRow
@@ -98,7 +98,7 @@ def retry(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_js
 def cancel(job_ids: Annotated[list[UUID], typer.Argument(metavar="ID…")], as_json: AsJson = False) -> None:
     """Cancel waiting jobs: nothing of them goes out, and what they would have answered stays unanswered."""
     with connection() as opened:
-        became = replay.cancel(opened, job_ids, who=person())
+        became = closing.cancel(opened, job_ids, who=person())
     _tell(became, CANCELLED, {"cancelled"}, as_json=as_json)
 
 

@@ -122,6 +122,13 @@ param databaseBackupDays int = 14
 ])
 param databaseGeoBackup string = 'Disabled'
 
+@description('Whether the application checks the certificate of the database: verify-full does; require is the way back, and checks nothing.')
+@allowed([
+  'verify-full'
+  'require'
+])
+param databaseTls string = 'verify-full'
+
 @description('Memory of one instance, in MB.')
 @allowed([
   512
@@ -165,6 +172,21 @@ param chatSku string = 'DataZoneStandard'
 @description('Capacity of chatModel, in thousands of tokens a minute.')
 @minValue(1)
 param chatCapacity int = 50
+
+@description('How long chatModel may reason before it answers: none is fastest. A model that takes no such parameter is asked without it.')
+@allowed([
+  'none'
+  'minimal'
+  'low'
+  'medium'
+  'high'
+  'xhigh'
+])
+param chatReasoningEffort string = 'none'
+
+@description('Tokens that an answer may take at most, reasoning among them. Azure reserves so many of chatCapacity for each call.')
+@minValue(16)
+param chatAnswerLimit int = 1000
 
 @description('Model that embeds texts. It must give 1,536 dimensions.')
 param embeddingModel string = 'text-embedding-3-small'
@@ -320,9 +342,12 @@ module functions 'modules/functions.bicep' = {
     vaultUri: vault.outputs.uri
     databaseHost: database.outputs.host
     databaseName: database.outputs.databaseName
+    databaseTls: databaseTls
     modelEndpoint: model.outputs.endpoint
     chatDeployment: model.outputs.chatDeployment
     embeddingDeployment: model.outputs.embeddingDeployment
+    chatReasoningEffort: chatReasoningEffort
+    chatAnswerLimit: chatAnswerLimit
     subnetId: network.outputs.functionSubnetId
     instanceMemoryMb: instanceMemoryMb
     maximumInstances: maximumInstances

@@ -181,9 +181,8 @@ def _prepare_environment(options: Options, doorbell: Doorbell, standins: context
     """The app reads its settings at import: everything has to be there before."""
     fill_from_local_settings(options.app, os.environ)
     os.environ.setdefault("AZURE_FUNCTIONS_ENVIRONMENT", "Development")
-    os.environ.setdefault(
-        "PYTHON_THREADPOOL_THREAD_COUNT", "40"
-    )  # as the sample says: Python's own default starves webhooks
+    # As the sample says: Python's own default starves webhooks.
+    os.environ.setdefault("PYTHON_THREADPOOL_THREAD_COUNT", "40")
     os.environ["TZ"] = "UTC"  # as in the cloud; the library reads the expiry of cookies as local time
     if hasattr(time, "tzset"):
         time.tzset()

@@ -52,11 +52,6 @@ class Stack:
         self._model_seconds = model_seconds
         self._closing = contextlib.ExitStack()
 
-    @property
-    def has_phone(self) -> bool:
-        """Whether messages come from the phone page: with a real Twilio they come from real phones."""
-        return self.twilio is not None
-
     def open(
         self,
         people: Sequence[Person] = (),

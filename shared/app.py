@@ -170,7 +170,7 @@ class App:
     @cached_property
     def worker(self) -> Worker:
         """The one worker of this process."""
-        from shared.queue.replays import drive
+        from shared.queue.replays_drive import drive
         from shared.queue.worker import Limits, Worker
 
         settings = self.settings
@@ -191,6 +191,7 @@ class App:
         from shared.knowledge.people_record import refresh_records
         from shared.queue.housekeeping import MINUTE, Chore, Housekeeping, alert_unknown_types, on_connection
         from shared.queue.retention import Retention
+        from shared.webhooks.endpoints import hasten_disabled
         from shared.webhooks.gauges import log_gauges
         from shared.webhooks.retention import EventRetention
 
@@ -210,6 +211,7 @@ class App:
             Chore("refresh_records", MINUTE, on_connection(partial(refresh_records, embedding_model=model))),
             Chore("forget_finished", MINUTE, Retention(settings.job_retention_days).forget_finished),
             Chore("forget_events", MINUTE, EventRetention(settings.job_retention_days).forget),
+            Chore("hasten_disabled", MINUTE, on_connection(hasten_disabled)),
             Chore("gauges", MINUTE, on_connection(log_gauges)),
             Chore("sweep", settings.sweep_minutes * MINUTE, sweep.take_in),
         ]

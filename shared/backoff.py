@@ -8,7 +8,6 @@ AI_BASE_SECONDS = 5.0
 AI_CAP_SECONDS = 300.0
 # The deliveries' waits after each failure but the last: 5 s, 25 s, 2 m, 10 m, 1 h, 6 h, 24 h.
 DELIVERY_SECONDS = (5.0, 25.0, 120.0, 600.0, 3600.0, 21_600.0, 86_400.0)
-DELIVERY_TRIES = len(DELIVERY_SECONDS) + 1
 DECORRELATED_BASE_SECONDS = 5.0
 DECORRELATED_CAP_SECONDS = 86_400.0
 

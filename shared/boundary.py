@@ -24,7 +24,9 @@ class Boundary(StrEnum):
     RELEASED = "released"  # that nothing has arrived is committed: the message may be sent
     ADMITTED = "admitted"  # a delivery's attempt has begun and is committed, the request has not
     DELIVERED = "delivered"  # the endpoint's answer, or the failure, is in hand, nothing of it is recorded
-    SETTLED = "settled"  # what came of the attempt is committed, its job says nothing of it yet
+    SETTLED = (
+        "settled"  # what came of the attempt is committed, its job says nothing of it yet (if accepted: after RETURNED)
+    )
     RETURNED = "returned"  # the job function has answered, nothing of that is recorded
     COMPLETING = "completing"  # the completion's statements have run, their transaction is open
     COMPLETED = "completed"  # the verdict is committed

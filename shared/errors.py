@@ -246,23 +246,14 @@ def _said_by_database(error: BaseException) -> str:
     return f"{primary} ({state})"
 
 
-_STATES_OF_OURS = (
-    "0A",
-    "21",
-    "22",
-    "23",
-    "2F",
-    "42",
-    "44",
-    "54",
-    "P0",
-)  # not allowed to sign in or to read (42501): theirs
+_STATES_OF_OURS = ("0A", "21", "22", "23", "2F", "42", "44", "54", "P0")
+_NOT_ALLOWED = "42501"  # to sign in or to read: theirs, among those of 42
 
 
 def _database(error: BaseException, text: str) -> Failure:
     """Lost, restarting, deadlocked or full is the database's fault; a constraint or a bad value is ours."""
     state = getattr(error, "sqlstate", None) or ""
-    ours = state.startswith(_STATES_OF_OURS) and state != "42501"
+    ours = state.startswith(_STATES_OF_OURS) and state != _NOT_ALLOWED
     if ours or type(error).__name__ in ("DataError", "ProgrammingError", "IntegrityError", "NotSupportedError"):
         return Failure(FailureKind.PERMANENT, "database_refused", text)
     return Failure(FailureKind.DATABASE, "database", text)

@@ -2,7 +2,8 @@
 
 An id is taken first, for 60 seconds and with an owner's token; the second transaction stores the event with its deliveries and
 jobs and completes the id, or does nothing. Whoever is killed between the two has the id until its time is over, by the
-database's clock; then the sender's next try takes it over, and an owner that comes too late completes nothing.
+database's clock; then the sender's next try takes it over, whatever its body is, since nothing was stored of the other's; and an
+owner that comes too late completes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BATCHES = 10
 
 # The statements themselves are functions of migration 0007: each is one round trip and a transaction of its own.
 TAKE = """
-    SELECT outcome, answered, event FROM take_receipt(
+    SELECT outcome, answered, event, locked_for FROM take_receipt(
         %(source)s, %(key)s, %(body_sha256)s, %(idempotency_key)s, %(owner)s, make_interval(secs => %(seconds)s))
 """
 COMPLETE = """
@@ -72,7 +73,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Somebody else has it in hand."""
+    """Somebody else has it in hand, for so many seconds at most."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The same id came with another body, or another idempotency key."""
+    """It was done before, with another body or another idempotency key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class ReceiveStore:
             case "taken":
                 return Taken()
             case "running":
-                return Running()
+                return Running(max(float(row[3]), 0.0))
             case "completed":
                 return Completed(int(row[1]), row[2])
             case _:

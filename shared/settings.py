@@ -130,6 +130,14 @@ class Settings:
     azure_openai_api_key: str | None = _setting(_text, "its key; without one the managed identity is used", None)
     azure_openai_chat_deployment: str = _setting(_text, "the deployment that writes answers")
     azure_openai_embedding_deployment: str = _setting(_text, "the deployment that embeds texts")
+    azure_openai_answer_limit: int = _setting(
+        _whole(16, 32_768), "tokens that an answer may take at most, reasoning among them; Azure reserves so many", 1000
+    )
+    azure_openai_reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = _setting(
+        _word("none", "minimal", "low", "medium", "high", "xhigh"),
+        "how long the model may reason before it answers; sent only when set",
+        None,
+    )
     embedding_dimensions: int = _setting(_dimensions, "fixed by migration", EMBEDDING_DIMENSIONS)
 
     twilio_account_sid: str = _setting(_text, "the account's SID, AC…")

@@ -118,7 +118,12 @@ def _server(values: Values) -> Server:
     """The database server, and the deployer's token for it."""
     host, database, login = values.need("DATABASE_HOST", "DATABASE_NAME", "AZURE_PRINCIPAL_NAME")
     token = values.programs.az("account", "get-access-token", "--resource", RESOURCE, "--query", "accessToken")
-    return Server(host, database, login, str(token))
+    return Server(host, database, login, str(token), _tls(values))
+
+
+def _tls(values: Values) -> str:
+    """How the database's certificate is checked, as main.parameters.json has it."""
+    return values.get("DATABASE_TLS", "verify-full")
 
 
 def _fill(vault: Vault, values: Values, output: Output) -> list[str]:
@@ -167,7 +172,7 @@ def _told(values: Values) -> str:
     lines += [f"  {name}\n    {value}   (POST)" for name, value in after.twilio_settings(base_url).items()]
     if console := after.console_users(values):
         lines += ["", f"Console: {console}"]
-    address = f"postgresql://{user}@{host}:5432/{database}?sslmode=require&options={acting}"
+    address = f"postgresql://{user}@{host}:5432/{database}?sslmode={_tls(values)}&options={acting}"
     lines += ["", "The commands of ./antwoord from this machine, signed in with `az login`:"]
     lines.append(f"  export DATABASE_AUTH=entra DATABASE_URL='{address}'")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ import psycopg
 
 from shared.db.migrate import migrate
 from shared.db.pool import Conn, one
+from shared.db.roots import trusted_roots
 from shared.errors import UserError, shorten
 
 CONNECT_SECONDS = 10
@@ -69,12 +70,15 @@ class Server:
     database: str
     login: str
     token: str
+    tls: str = "verify-full"  # an sslmode of libpq
 
     def url(self, database: str | None = None, *, role: str | None = None) -> str:
         """A postgresql:// URL, the token in it; with `role` its sessions act as that role."""
         acting = f"&options={quote(f'-c role={role}', safe='')}" if role else ""
         user, password, host = (quote(part, safe="") for part in (self.login, self.token, self.host))
-        return f"postgresql://{user}:{password}@{host}:5432/{quote(database or self.database)}?sslmode=require{acting}"
+        return (
+            f"postgresql://{user}:{password}@{host}:5432/{quote(database or self.database)}?sslmode={self.tls}{acting}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +106,25 @@ def prepare(server: Server, role: str, identity: str) -> Prepared:
         return Prepared(extensions, made_role, made_schema, migrate(connection))
 
 
+def _hint(error: BaseException) -> str:
+    """What to do about a certificate that is not believed; nothing for another error."""
+    if "certificate" not in str(error):
+        return ""
+    return (
+        "its certificate is not believed, so somebody may stand in between, or it is of an authority that certifi does not know "
+        "yet (upgrade certifi; until then `azd env set DATABASE_TLS require` checks nothing); "
+    )
+
+
 @contextmanager
 def _connected(server: Server, database: str) -> Iterator[Conn]:
     try:
-        connection = psycopg.connect(server.url(database), autocommit=True, connect_timeout=CONNECT_SECONDS)
+        url = server.url(database)
+        connection = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS, **trusted_roots(url))
     except psycopg.OperationalError as away:
         raise UserError(
-            f"The database server {server.host} cannot be reached as {server.login}: check that DEPLOYER_ADDRESS is this "
-            "machine's public address (`azd env get-values`; with PRIVATE_NETWORK=true run this inside that network), and "
+            f"The database server {server.host} cannot be reached as {server.login}: {_hint(away)}check that DEPLOYER_ADDRESS is "
+            "this machine's public address (`azd env get-values`; with PRIVATE_NETWORK=true run this inside that network), and "
             f"that you are its Entra administrator. {shorten(away)}"
         ) from away
     with connection:

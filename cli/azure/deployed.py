@@ -95,10 +95,12 @@ def add_documents(server: Server, role: str, paths: Sequence[Path]) -> Iterator[
     import psycopg
 
     from shared.conversation.language import detect
+    from shared.db.roots import trusted_roots
     from shared.knowledge import ingest
     from shared.knowledge.upload import read_upload
 
-    with psycopg.connect(server.url(role=role), autocommit=True) as connection:
+    url = server.url(role=role)
+    with psycopg.connect(url, autocommit=True, **trusted_roots(url)) as connection:
         for path in paths:
             document = read_upload(path.name, path.read_bytes(), None, "", detect=detect)
             yield path.name, ingest.add_document(connection, document).outcome

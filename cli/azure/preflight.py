@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from cli.azure import models, registration
+from cli.azure import models, registration, same_person
 from cli.azure.parameters import Parameters
 from cli.azure.programs import INSTALL, ProgramFailed
 from cli.azure.values import Values
@@ -29,6 +29,7 @@ AZ, AZD = (2, 60, 0), (1, 15, 0)  # the first az with Flex Consumption; an azd o
 GROUPS = 3  # of functions, each of which scales by itself
 RESERVED_CONNECTIONS = 15  # of max_connections, which the service keeps
 SERVER_NAME = re.compile(r"psql-antwoord-[a-z0-9]{13}")  # as in main.bicep; and not one that was restored beside it
+OUR_NAME = re.compile(r"(kv-antw|oai-antwoord)-[a-z0-9]{13}")  # of what keeps its name when it is deleted
 ADDRESS_SERVICE = "https://api.ipify.org"  # answers the caller's public address, and nothing else
 ADDRESS_SECONDS = 5.0
 
@@ -45,6 +46,7 @@ def check(values: Values, parameters: Parameters, *, address_service: str, today
     if account is None:
         yield left_out("the rest", "Sign in first.")
         return
+    yield from _unless_odd(same_person.CHECK, lambda: [same_person.check(values, account)])
     yield from _unless_odd("deployer", lambda: [_deployer(values, account)])
     yield from _values(values, parameters)
     yield _connections(parameters)
@@ -209,11 +211,18 @@ def _address(values: Values, service: str) -> Finding:
 def _deleted(values: Values, location: str) -> Finding:
     """What `azd down` left behind keeps its name for months: then it is taken back instead of made."""
     environment = values.get("AZURE_ENV_NAME")
+    set_by_hand = [switch for switch in ("RECOVER_VAULT", "RECOVER_MODEL") if values.is_on(switch)]
     try:
         vaults = values.programs.az("keyvault", "list-deleted", "--resource-type", "vault") or []
         accounts = values.programs.az("cognitiveservices", "account", "list-deleted") or []
     except ProgramFailed as failed:
-        return left_out("names", f"Azure does not say which names are kept by what was deleted. {failed.said}")
+        ways = (
+            f"{' and '.join(set_by_hand)} is on, as set: right only while it lies deleted, so set it to false afterwards."
+            if set_by_hand
+            else "If this environment was deployed before and taken down, its names are kept (the vault cannot be purged): set "
+            "RECOVER_VAULT (within 90 days) and RECOVER_MODEL (within 48 hours) to true for this one deployment."
+        )
+        return left_out("names", f"Azure does not say which names are kept by what was deleted. {ways} {failed.said}")
     found: list[str] = []
     # Each by itself: a vault is kept for 90 days, a model account for two, and what is not there cannot be taken back.
     for switch, items in (("RECOVER_VAULT", vaults), ("RECOVER_MODEL", accounts)):
@@ -226,10 +235,15 @@ def _deleted(values: Values, location: str) -> Finding:
 
 
 def _belongs(item: dict[str, Any], environment: str, location: str) -> bool:
+    """By the tag of azd; or, where az does not show the tags, by our names in this environment's resource group."""
     properties = item.get("properties") or {}
     tags = item.get("tags") or properties.get("tags") or {}
     place = str(item.get("location") or properties.get("location") or "")
-    return tags.get("azd-env-name") == environment and _same_region(place, location)
+    was = f"{item.get('id')}/ {properties.get('vaultId')}/".lower()
+    in_group = f"/resourcegroups/rg-{environment}/".lower() in was
+    is_named_so = OUR_NAME.fullmatch(str(item.get("name"))) is not None
+    is_ours = tags["azd-env-name"] == environment if "azd-env-name" in tags else in_group and is_named_so
+    return is_ours and _same_region(place, location)
 
 
 def _functions(values: Values, location: str) -> Finding:

@@ -9,12 +9,13 @@ from typing import Any
 from cli.azure.programs import ProgramFailed
 from cli.azure.values import Values
 from cli.doctor.finding import Finding, advice, ok
+from shared.ops.roles import OPERATOR_NAME, VIEWER_NAME
 
 CHECK = "sign-in"
-ROLES = {  # the console asks for the last alone (OPS_ROLE); the others are there so that they need not be added later
-    "Antwoord.Viewer": "Set aside for a console that only shows. It opens nothing as yet.",
-    "Antwoord.Operator": "Set aside for a console without documents and people. It opens nothing as yet.",
-    "Antwoord.Admin": "Uses the console.",
+ROLES = {  # what each opens: shared/ops/table.py
+    VIEWER_NAME: "Looks at everything in the console, and changes nothing.",
+    OPERATOR_NAME: "Looks at everything; answers, restarts and stops in conversations, jobs and deliveries.",
+    "Antwoord.Admin": "Does everything in the console, also with documents, people and the gateway.",
 }
 _NAMESPACE = uuid.UUID("6d1c9a0e-3f0b-4f0e-9a57-0c6f2d8a4b11")  # any: the same role has the same id everywhere
 

@@ -112,4 +112,9 @@ def _unreached(error: Exception) -> str:
         return f"It is reached, but the database or the user in DATABASE_URL is not there. {text}"
     if "authentication" in text or "pg_hba" in text or "no password" in text:
         return f"It refuses this user: check the user and password in DATABASE_URL, and DATABASE_AUTH. {text}"
+    if "certificate" in text:
+        return (
+            "Its certificate is not believed: DATABASE_URL must name the server as its certificate does, and a server with an "
+            f"authority of its own needs sslrootcert=FILE in it. {text}"
+        )
     return f"It cannot be reached: check the host and port in DATABASE_URL, and that its firewall lets this machine in. {text}"

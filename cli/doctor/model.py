@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cli.doctor import sign_in
-from cli.doctor.finding import Finding, left_out, ok, wrong
+from cli.doctor.finding import Finding, advice, left_out, ok, wrong
 from cli.doctor.setup import Setup
 from shared.clients.azure_openai import AzureOpenAI
 from shared.errors import FailureKind, classify
@@ -38,6 +38,21 @@ def _chat(model: AzureOpenAI, setup: Setup) -> Finding:
         answer = model.answer([{"role": "user", "content": "Answer with the word yes."}])
     except Exception as error:  # noqa: BLE001 - whatever the library raises is a finding
         return _failed(CHAT, "AZURE_OPENAI_CHAT_DEPLOYMENT", deployment, error, setup)
+    if not answer.is_whole:
+        tokens = setup.settings.azure_openai_answer_limit
+        return wrong(
+            CHAT,
+            f"{deployment} ({answer.model}) needs more than {tokens:,} tokens for one word, since it reasons: set "
+            "AZURE_OPENAI_REASONING_EFFORT to the least that it knows (none, minimal or low), or raise "
+            "AZURE_OPENAI_ANSWER_LIMIT.",
+        )
+    asked = setup.settings.azure_openai_reasoning_effort
+    if asked and "reasoning_effort" not in answer.parameters:
+        return advice(
+            CHAT,
+            f"{deployment} answers ({answer.model}), but does not take AZURE_OPENAI_REASONING_EFFORT={asked}, which is left "
+            "out: set one that it knows, or none at all.",
+        )
     return ok(CHAT, f"{deployment} answers ({answer.model}).")
 
 

@@ -45,6 +45,7 @@ AppTraces
     operator: 'GreaterThan'
     threshold: 0
     aggregation: 'Maximum'
+    window: 'PT5M'
   }
   {
     name: 'oldest-due'
@@ -61,6 +62,7 @@ AppTraces
     operator: 'GreaterThan'
     threshold: 120
     aggregation: 'Maximum'
+    window: 'PT5M'
   }
   {
     name: 'first-attempt'
@@ -78,6 +80,7 @@ AppTraces
     operator: 'GreaterThan'
     threshold: 0
     aggregation: 'Minimum'
+    window: 'PT5M'
   }
   {
     name: 'timer-silent'
@@ -92,6 +95,7 @@ AppTraces
     operator: 'LessThan'
     threshold: 1
     aggregation: 'Total'
+    window: 'PT5M'
   }
   {
     name: 'errors'
@@ -107,6 +111,41 @@ AppTraces
     operator: 'GreaterThan'
     threshold: 0
     aggregation: 'Total'
+    window: 'PT5M'
+  }
+  {
+    name: 'endpoint-gone'
+    display: 'Antwoord: an endpoint said that it is gone'
+    description: 'It answered 410 and was disabled; what is for it dies. ./antwoord endpoints list'
+    severity: 2
+    query: '''
+AppTraces
+| where Message startswith '{"event": "endpoint_disabled"'
+| extend line = parse_json(Message)
+| where tostring(line.reason) == 'gone'
+| summarize figure = count()
+'''
+    operator: 'GreaterThan'
+    threshold: 0
+    aggregation: 'Total'
+    window: 'PT5M'
+  }
+  {
+    name: 'breaker-open'
+    display: 'Antwoord: an endpoint has not accepted anything for a quarter of an hour'
+    description: 'In each minute of it the breaker of some endpoint was open; its deliveries wait. ./antwoord endpoints list'
+    severity: 3
+    query: '''
+AppTraces
+| where Message startswith '{"event": "gauges"'
+| extend gauge = parse_json(Message)
+| project TimeGenerated, figure = toint(gauge.breakers_open)
+| where isnotnull(figure)
+'''
+    operator: 'GreaterThan'
+    threshold: 0
+    aggregation: 'Minimum'
+    window: 'PT15M'
   }
 ]
 
@@ -129,7 +168,7 @@ resource logAlerts 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
         workspaceId
       ]
       evaluationFrequency: 'PT5M'
-      windowSize: 'PT5M'
+      windowSize: rule.window
       // At the first deployment the table is not there yet.
       skipQueryValidation: true
       autoMitigate: true

@@ -30,6 +30,9 @@ param databaseHost string
 @description('Name of the database.')
 param databaseName string
 
+@description('How the certificate of the database is checked.')
+param databaseTls string
+
 @description('Address of the model account.')
 param modelEndpoint string
 
@@ -38,6 +41,12 @@ param chatDeployment string
 
 @description('Deployment that embeds texts.')
 param embeddingDeployment string
+
+@description('How long the model may reason.')
+param chatReasoningEffort string
+
+@description('Tokens that an answer may take at most.')
+param chatAnswerLimit int
 
 @description('Subnet of the functions; empty without a private network.')
 param subnetId string
@@ -104,7 +113,7 @@ var vaultSecrets = '${vaultUri}secrets'
 // Names are those of shared/settings.py; tests/unit/test_infra_settings.py compares. An empty value means "not set" there.
 // The references are followed by the platform, with the identity below; a value appears once the hook has put it into the vault.
 var always = {
-  DATABASE_URL: 'postgresql://${identityName}@${databaseHost}:5432/${databaseName}?sslmode=require'
+  DATABASE_URL: 'postgresql://${identityName}@${databaseHost}:5432/${databaseName}?sslmode=${databaseTls}'
   DATABASE_AUTH: 'entra'
   DB_POOL_MAX: string(databasePoolMax)
   JOB_CONCURRENCY: string(jobConcurrency)
@@ -112,6 +121,8 @@ var always = {
   AZURE_OPENAI_ENDPOINT: modelEndpoint
   AZURE_OPENAI_CHAT_DEPLOYMENT: chatDeployment
   AZURE_OPENAI_EMBEDDING_DEPLOYMENT: embeddingDeployment
+  AZURE_OPENAI_REASONING_EFFORT: chatReasoningEffort
+  AZURE_OPENAI_ANSWER_LIMIT: string(chatAnswerLimit)
   TWILIO_ACCOUNT_SID: twilioAccountSid
   TWILIO_AUTH_TOKEN: '@Microsoft.KeyVault(SecretUri=${vaultSecrets}/twilio-auth-token)'
   TWILIO_WHATSAPP_FROM: twilioWhatsappFrom

@@ -10,6 +10,7 @@ from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.queue import replays
 from shared.queue.dead_letters import Filter
+from shared.queue.elsewhere import DELIVERY
 from shared.webhooks import endpoints
 from shared.webhooks.resend import resend
 
@@ -32,7 +33,7 @@ def act(connection: Conn, what: str, given: dict[str, Any]) -> None:
         case "again":
             resend(connection, UUID(str(given["delivery"])), who=WHO, reason=WHY)
         case "replay":
-            wanted = Filter(job_type=replays.DELIVERY, endpoint=ENDPOINT)
+            wanted = Filter(job_type=DELIVERY, endpoint=ENDPOINT)
             replays.start(connection, wanted, who=WHO, reason=WHY, rate=REPLAYS_A_SECOND)
         case "enable":
             found = endpoints.find_endpoint(connection, ENDPOINT)

@@ -13,10 +13,8 @@ from shared.db.pool import Conn, one
 from shared.webhooks import endpoints, events
 from shared.webhooks.events import Attempt, DeliveryRow, EventDetail
 
-SHOWN = {
-    SOURCE: 8,
-    "antwoord": 3,
-}  # of the vendor's events, and of our own: each death tells of itself, and would fill it
+# Of the vendor's events, and of our own: each death tells of itself, and would fill it.
+SHOWN = {SOURCE: 8, "antwoord": 3}
 SENT_SHOWN = 8
 TRIES_SHOWN = 12
 NOW = "SELECT now()"

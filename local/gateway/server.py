@@ -35,7 +35,7 @@ from shared.secrets import open_vault
 from shared.settings import load
 
 STATIC = Path(__file__).parent / "static"
-OF_THE_PHONE = ("dom.js", "phone.css", "icon.svg")  # both pages look alike
+OF_THE_PHONE = ("dom.js", "language.js", "switches.js", "phone.css", "icon.svg")  # both pages look alike
 SECONDS_KEPT = 0.25  # a look at the database serves all pages that are open
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from local.standins.answerer import Answerer, ExtractiveAnswerer
 from local.standins.encoder import ENCODER, widen
 from local.standins.faults import FaultPlan
+from local.standins.openai_parameters import EMBEDDINGS, ParameterRefused, check_chat, check_names
 from local.standins.prompt_reader import text_of
 from local.standins.server import Call, StandIn
 
@@ -30,6 +31,7 @@ CHARACTERS_OF_AN_INPUT = 32_000  # about 8,192 tokens
 CHARACTERS_OF_A_PROMPT = 400_000  # about 128,000 tokens with room for the answer
 MODELS = ("standin-chat", "standin-embedding")
 _BASE = "/openai/v1"
+_TOKEN = re.compile(r"\w{1,5}|[^\w\s]")
 
 
 class Refused(Exception):
@@ -45,8 +47,8 @@ class OpenAIStandIn(StandIn):
     """Serves both models; as a context manager. Any deployment name will do.
 
     `api_key=None` accepts every key but an empty one. `model_seconds` delays each chat answer, `refuses` names the parameters
-    that the model does not take, as reasoning models do not take temperature and seed (both settable later). Raises
-    UserError when the port is in use.
+    that the model does not take, as reasoning models do not take temperature and seed (both settable later). What
+    the API does not know is refused too (openai_parameters.py). Raises UserError when the port is in use.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class OpenAIStandIn(StandIn):
                 return act(call)
             except Refused as refused:
                 return _refusal(refused)
+            except ParameterRefused as odd:
+                return _refusal(Refused(400, odd.code, odd.sentence, param=odd.name, type="invalid_request_error"))
 
         return Route(_BASE + path, self.operation(where, answer, delay=delay), methods=[method])
 
@@ -108,6 +112,7 @@ class OpenAIStandIn(StandIn):
 
     def _chat(self, call: Call) -> Response:
         given = _object(call)
+        check_chat(given)
         messages = given.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(item, dict) for item in messages):
             raise Refused(400, "invalid_value", "messages must be a list of messages", param="messages")
@@ -123,13 +128,17 @@ class OpenAIStandIn(StandIn):
         fault = call.fault.do if call.fault else ""
         if fault == "content_filter_400":
             raise _filtered()
-        text: str | None = None
+        text, most = None, given.get("max_completion_tokens")
         if fault not in ("content_filter", "no_text"):
             text = self.answerer.answer(messages)
+        cut = _cut(text, 3 if fault == "length" else most)
+        if fault == "length" or cut != text:
+            return JSONResponse(_completion(str(given.get("model", "")), cut, "length", length))
         return JSONResponse(_completion(str(given.get("model", "")), text, fault, length))
 
     def _embed(self, call: Call) -> Response:
         given = _object(call)
+        check_names(given, EMBEDDINGS)
         texts = given.get("input")
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
@@ -169,7 +178,7 @@ def _object(call: Call) -> dict[str, Any]:
 
 
 def _completion(model: str, text: str | None, fault: str, prompt_characters: int) -> dict[str, Any]:
-    finish = "content_filter" if fault == "content_filter" else "stop"
+    finish = fault if fault in ("content_filter", "length") else "stop"
     used, written = prompt_characters // 4 + 1, _tokens(text or "")
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex[:24]}",
@@ -185,7 +194,12 @@ def _completion(model: str, text: str | None, fault: str, prompt_characters: int
                 "content_filter_results": _categories(filtered=finish == "content_filter"),
             }
         ],
-        "usage": {"prompt_tokens": used, "completion_tokens": written, "total_tokens": used + written},
+        "usage": {
+            "prompt_tokens": used,
+            "completion_tokens": written,
+            "total_tokens": used + written,
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        },
     }
 
 
@@ -209,7 +223,15 @@ def _categories(*, filtered: bool) -> dict[str, Any]:
 
 
 def _tokens(text: str) -> int:
-    return len(re.findall(r"\w{1,5}|[^\w\s]", text))
+    return len(_TOKEN.findall(text))
+
+
+def _cut(text: str | None, most: int | None) -> str | None:
+    """The text up to so many tokens; all of it without a limit."""
+    if text is None or most is None:
+        return text
+    ends = [found.end() for found in _TOKEN.finditer(text)]
+    return text if len(ends) <= most else text[: ends[most - 1]]
 
 
 def _refusal(refused: Refused) -> Response:

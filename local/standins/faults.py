@@ -12,6 +12,7 @@ One plan may be shared by all stand-ins. A rule says where it strikes and what i
     content_filter       (chat) 200, and the answer was stopped by the filter
     content_filter_400   (chat) 400, the prompt was stopped by the filter
     no_text              (chat) 200, and the answer has no text
+    length               (chat) 200, and the answer was cut off after three tokens
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ What = Literal[
     "content_filter",
     "content_filter_400",
     "no_text",
+    "length",
 ]
 _DEFAULT_SECONDS = {"slow": 3.0, "drip": 0.25}
-_CHAT_ONLY = ("content_filter", "content_filter_400", "no_text")
+_CHAT_ONLY = ("content_filter", "content_filter_400", "no_text", "length")
 
 
 class BadRule(ValueError):

@@ -202,9 +202,7 @@ def _by_date(name: str, given: str, clock_offset: float) -> Callable[[Message], 
     moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     whole_day = len(given) <= len("2026-01-31") or name == "DateSent"
     first = moment.replace(hour=0, minute=0, second=0, microsecond=0) if whole_day else moment
-    last = (
-        first + timedelta(days=1) if whole_day else moment + timedelta(seconds=1)
-    )  # the API's dates have no fractions
+    last = first + (timedelta(days=1) if whole_day else timedelta(seconds=1))  # the API's dates have no fractions
     low, high = first.timestamp(), last.timestamp()
 
     def match(message: Message) -> bool:

@@ -36,11 +36,15 @@ class ChatMessage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model wrote, which model it says that it is, and what it was asked with beside the prompt."""
+    """What the model wrote, which model it says that it is, and what it was asked with beside the prompt.
+
+    Not `is_whole`: it came to its last token before the end, and the text is a part, or empty. Nobody should be sent it.
+    """
 
     text: str
     model: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    is_whole: bool = True
 
 
 class ChatModel(Protocol):
@@ -69,7 +73,14 @@ class AzureOpenAI:
         self._embedding_seconds = embedding_seconds
         self._lock = threading.Lock()
         self._opened: openai.OpenAI | None = None
-        self._sampling: dict[str, Any] = {"temperature": 0, "seed": _SEED}
+        # Without a bound Azure reserves the model's whole context of the tokens a minute for each call. Reasoning counts in it.
+        self._sampling: dict[str, Any] = {
+            "temperature": 0,
+            "seed": _SEED,
+            "max_completion_tokens": settings.azure_openai_answer_limit,
+        }
+        if settings.azure_openai_reasoning_effort:
+            self._sampling["reasoning_effort"] = settings.azure_openai_reasoning_effort
 
     def prepare(self) -> None:
         """Load the library now (half a second), so that the first answer need not wait for it."""
@@ -82,7 +93,7 @@ class AzureOpenAI:
         return self._settings.azure_openai_embedding_deployment
 
     def answer(self, messages: Sequence[ChatMessage]) -> Answer:
-        """The model's answer, cut off or not, within 30 s.
+        """The model's answer of at most AZURE_OPENAI_ANSWER_LIMIT tokens, whole or cut off there, within 30 s.
 
         Raises PermanentError("content_filter") if the answer was filtered, TransientError("empty_answer") if there is
         no text, TransientError("broken_answer") if the answer cannot be read, and what the library raises.
@@ -91,12 +102,16 @@ class AzureOpenAI:
         with deadline(self._chat_seconds), _broken_answers():
             completion, sampling = self._complete(client, messages)
             choice = completion.choices[0]
-            reason, text, model = choice.finish_reason, choice.message.content, completion.model
+            reason, text = choice.finish_reason, choice.message.content
+            model = str(completion.model or self._settings.azure_openai_chat_deployment)
         if reason == "content_filter":
             raise PermanentError("content_filter", "The model's content filter stopped the answer.")
+        if reason == "length":
+            telemetry.error("answer_cut_off", model=model, **_spent(completion))
+            return Answer(text if isinstance(text, str) else "", model, sampling, is_whole=False)
         if not isinstance(text, str) or not text.strip():
             raise TransientError("empty_answer", f"The model gave no text (finish_reason {reason}).")
-        return Answer(text, str(model or self._settings.azure_openai_chat_deployment), sampling)
+        return Answer(text, model, sampling)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in the order of the texts; calls of at most 64 texts, within 30 s each.
@@ -118,7 +133,7 @@ class AzureOpenAI:
             opened.close()
 
     def _complete(self, client: openai.OpenAI, messages: Sequence[ChatMessage]) -> tuple[Any, Mapping[str, Any]]:
-        """Call the model; what it says not to take of temperature and seed is left out at once, and from then on."""
+        """Call the model; what it says not to take of the parameters is left out at once, and from then on."""
         import openai
 
         while True:
@@ -175,6 +190,16 @@ def _not_taken(error: openai.BadRequestError, sampling: Mapping[str, Any]) -> st
     said = error.message.lower()
     is_refusal = any(word in said for word in ("unsupported", "not support", "unrecognized", "unknown parameter"))
     return next((name for name in sampling if is_refusal and error.param in (None, name) and name in said), None)
+
+
+def _spent(completion: Any) -> dict[str, int | None]:
+    """The tokens of an answer, and how many of them nobody sees."""
+    usage = getattr(completion, "usage", None)
+    details = getattr(usage, "completion_tokens_details", None)
+    return {
+        "tokens": getattr(usage, "completion_tokens", None),
+        "reasoning_tokens": getattr(details, "reasoning_tokens", None),
+    }
 
 
 def _open(settings: Settings) -> openai.OpenAI:

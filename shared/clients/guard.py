@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from shared.errors import PermanentError
 
 URL_LENGTH_AT_MOST = 2048
+NAME_LENGTH_AT_MOST, LABEL_LENGTH_AT_MOST = 253, 63  # of a host's name and of each of its parts, as DNS has them
 
 # Not for the public, although `is_global` says so, or reached through a gateway that leads to any IPv4 address.
 _REFUSED = tuple(
@@ -35,10 +36,18 @@ _REFUSED = tuple(
 
 
 class NotAllowed(PermanentError):
-    """An address that may not be called; the text says why."""
+    """An address that may not be called, or cannot be; the text says why."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__("address_refused", text)
+    def __init__(self, text: str, error_class: str = "address_refused") -> None:
+        super().__init__(error_class, text)
+
+
+class NoSuchName(NotAllowed):
+    """A host's name that DNS cannot be asked for: whoever it was told to has mistyped it."""
+
+    def __init__(self, host: str, why: str) -> None:
+        shown = host if len(host) <= 60 else f"{host[:59]}…"
+        super().__init__(f"The URL's host name {shown} cannot exist: {why}.", "bad_host_name")
 
 
 def is_public(address: str) -> bool:
@@ -76,6 +85,7 @@ class Guard:
             raise NotAllowed("The URL must be https; http is for hosts in OUTBOUND_ALLOW_HOSTS.")
         if parts.username is not None or parts.password is not None:
             raise NotAllowed("The URL must not have a name or password in it.")
+        _check_name(host)
         if not internal:
             self.check_address(host, port, host)
 
@@ -89,6 +99,35 @@ class Guard:
             return
         if not public:
             raise NotAllowed(f"{host} is not a public address; name it in OUTBOUND_ALLOW_HOSTS if it is one of yours.")
+
+
+def _check_name(host: str) -> None:
+    """Raise NoSuchName for a host that the resolver, or what asks it (httpx2), would refuse unasked."""
+    if ":" in host:  # an IPv6 address
+        return
+    if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", host):
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise NoSuchName(host, "it is no IP address, and no name is four numbers") from None
+    labels = _encoded(host).removesuffix(".").split(".")
+    if not all(labels):
+        raise NoSuchName(host, "it begins with a dot, or two of its dots have nothing between them")
+    if max(map(len, labels)) > LABEL_LENGTH_AT_MOST:
+        raise NoSuchName(host, f"one of its parts has more than {LABEL_LENGTH_AT_MOST} characters")
+    if len(".".join(labels)) > NAME_LENGTH_AT_MOST:
+        raise NoSuchName(host, f"it has more than {NAME_LENGTH_AT_MOST} characters")
+
+
+def _encoded(host: str) -> str:
+    if host.isascii():
+        return host
+    import idna  # comes with httpx2, and takes 15 ms, for the few names that need it
+
+    try:
+        return idna.encode(host).decode()
+    except idna.IDNAError:
+        raise NoSuchName(host, "it has a character that no name can have, or one of its parts is too long") from None
 
 
 def _parts(url: str) -> tuple[SplitResult, int]:

@@ -23,6 +23,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from shared import backoff, telemetry
+from shared.db.roots import trusted_roots
 from shared.errors import DatabaseAway, FailureKind, SettingsError, classify
 
 CONNECT_SECONDS = 2
@@ -57,6 +58,7 @@ class Database:
         self._token = token
         self._deadlines = _Deadlines()
         check_url(url)
+        self._roots = trusted_roots(url)
         self._pool = ConnectionPool(
             self._url,
             kwargs=self._arguments,
@@ -77,6 +79,7 @@ class Database:
             "autocommit": True,
             "prepare_threshold": None,
             **_CONNECTION,
+            **self._roots,
         }
         if self._token:
             arguments["password"] = self._token()
@@ -156,7 +159,7 @@ def check_url(url: str) -> None:
         parts = {}
     if not parts or not url.startswith(("postgresql://", "postgres://")):
         raise SettingsError(
-            ["DATABASE_URL must look like postgresql://user:password@host:5432/database?sslmode=require."]
+            ["DATABASE_URL must look like postgresql://user:password@host:5432/database?sslmode=verify-full."]
         )
 
 

@@ -10,6 +10,7 @@ from shared.errors import Failure
 from shared.jobs.autoreply import is_unsettled as unsettled_autoreply
 from shared.jobs.autoreply import on_bury as bury_autoreply
 from shared.jobs.autoreply import run as autoreply
+from shared.jobs.deliver_event import Together as DeliveriesTogether
 from shared.jobs.deliver_event import on_bury as bury_deliver_event
 from shared.jobs.deliver_event import run as deliver_event
 from shared.jobs.embed_record import on_bury as bury_embed_record
@@ -22,7 +23,7 @@ from shared.jobs.send_message import run as send_message
 from shared.jobs.services import Services
 from shared.jobs.suggest import on_bury as bury_suggest
 from shared.jobs.suggest import run as suggest
-from shared.queue.job import Job, JobType, Lease, Verdict, Write, always_settled
+from shared.queue.job import Job, JobType, Lease, Together, Verdict, Write, always_settled
 from shared.queue.policy import ANSWERS, DELIVERIES, LINES, RECORDS, Policy
 
 type Run = Callable[[Services, Job, Lease], Verdict]
@@ -45,11 +46,20 @@ UNSETTLED: dict[str, Callable[[Conn, Job], bool]] = {
 }
 
 
+# These do in one statement for several of their jobs what each would else do by itself.
+TOGETHER: dict[str, Callable[[Services], Together]] = {"deliver_event": DeliveriesTogether}
+
+
 def table(services: Services) -> dict[str, JobType]:
     """Every type that this version can run, by name."""
     return {
         name: JobType(
-            name, partial(run, services), policy, partial(on_bury, services), UNSETTLED.get(name, always_settled)
+            name,
+            partial(run, services),
+            policy,
+            partial(on_bury, services),
+            UNSETTLED.get(name, always_settled),
+            TOGETHER[name](services) if name in TOGETHER else None,
         )
         for name, (run, policy, on_bury) in TYPES.items()
     }

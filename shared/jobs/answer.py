@@ -45,7 +45,8 @@ def make_answer(
         return _unanswered(notice, language)
     prompt = build_prompt(question=question, language=language, hits=hits, history=_turns(thread))
     answer = services.chat.answer(prompt.messages)
-    grounded = ground(answer.text, prompt.sources, language)
+    # Of an answer that was cut off nobody knows what it still had to say: a condition, an exception, "not".
+    grounded = ground(answer.text, prompt.sources, language) if answer.is_whole else None
     if grounded is None:
         return _unanswered(notice, language, answer, prompt)
     return Drafted(

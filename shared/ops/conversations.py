@@ -12,7 +12,7 @@ from shared.conversation.outgoing import TEXT_UNITS_AT_MOST
 from shared.conversation.text import utf16_units
 from shared.errors import UserError
 from shared.knowledge import passages
-from shared.ops import failures, message_story, thread
+from shared.ops import message_story, refusal, thread
 from shared.ops.render import url
 from shared.ops.routes import Route, page
 from shared.ops.visit import Visit
@@ -49,12 +49,13 @@ def show(visit: Visit, *, problem: UserError | None = None, typed: str | None = 
     suggestion, obstacle = shown["suggestion"], shown["conversation"].obstacle
     edited = suggestion if suggestion_id and suggestion and suggestion.id == suggestion_id else None
     text = typed if typed is not None else edited.text if edited else ""
-    return visit.page(
+    address = url(f"/conversations/{visit.id()}")
+    return refusal.page_with(
+        visit,
+        problem,
         "conversations/one.html",
-        409 if problem else 200,
-        here=url(f"/conversations/{visit.id()}"),
-        target=url(f"/conversations/{visit.id()}") if problem else visit.incoming.target,
-        problem=failures.sentence(visit, problem) if problem else None,
+        address,
+        target=address if problem else visit.incoming.target,
         edited=edited,
         is_gone=bool(suggestion_id and not edited and not problem),
         text=text,

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.responses import RedirectResponse, Response
 
 from shared.ops import failures, gate
 from shared.ops.cookies import give_cookie
 from shared.ops.fields import Fields, read_form, read_query
 from shared.ops.incoming import Incoming
-from shared.ops.routes import Route, page
+from shared.ops.roles import Role
+from shared.ops.routes import Route, done_by, page
 from shared.ops.session import COOKIE, SESSION_HOURS, Session
 from shared.ops.visit import Services, Visit
 from shared.ops.words import Words
 
 # Stand in for a route where there is none: who has not signed in does not learn that.
-NO_PAGE = page("", lambda visit: visit.missing())
-NO_SUCH_METHOD = page("", lambda visit: visit.page("message.html", 405, name="wrong_method"))
+NO_PAGE, NO_SUCH_METHOD = done_by(
+    Role.VIEWER,
+    (
+        page("", lambda visit: visit.missing()),
+        page("", lambda visit: visit.page("message.html", 405, name="wrong_method")),
+    ),
+)
 
 DOOR_SECONDS = 2.0  # for a connection; who waits longer is told that the database is away
 
@@ -31,11 +39,14 @@ class Desk:
         visit = self._visit(incoming)
         try:
             admitted = self._admit(incoming)
-            visit = self._visit(incoming, admitted.session if isinstance(admitted, gate.Admitted) else None)
+            if isinstance(admitted, gate.Admitted):
+                visit = replace(self._visit(incoming, admitted.session), may_act=admitted.role >= route.acts)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is a page
             return failures.answer(visit, error)
         if isinstance(admitted, gate.Refused) and (admitted.is_final or not route.is_open):
             return _refusal(visit, admitted)
+        if isinstance(admitted, gate.Admitted) and not route.is_open and not route.is_for(admitted.role):
+            return replace(visit, may_act=True).page("message.html", 403, name="not_your_role")
         response = self._handled(visit, route)
         if isinstance(admitted, gate.Admitted) and admitted.is_new:
             give_cookie(response, self._services, COOKIE, admitted.session.token, SESSION_HOURS * 3600)
@@ -63,7 +74,7 @@ class Desk:
                 form = read_form(incoming.headers.get("content-type", ""), incoming.body)
                 if not route.is_open and (session is None or not gate.has_token(form, session)):
                     return visit.page("message.html", 403, name="not_its_form")
-                visit = self._visit(incoming, session, form)
+                visit = replace(visit, form=form)
             return route.handler(visit)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is a page
             return failures.answer(visit, error)

@@ -11,8 +11,8 @@ from shared.errors import UserError
 from shared.knowledge import Language
 from shared.knowledge.ingest import add_document, remove_document
 from shared.knowledge.upload import SIZE_LIMIT, SUFFIXES, read_upload
-from shared.ops import documents_query
-from shared.ops.refusal import chosen, refused
+from shared.ops import documents_query, failures
+from shared.ops.refusal import chosen
 from shared.ops.render import url
 from shared.ops.routes import Route, action, page
 from shared.ops.visit import Visit
@@ -58,7 +58,7 @@ def add(visit: Visit) -> Response:
         file = chosen(upload)
         read = read_upload(file.name, file.data, language, collection, detect=detect)
     except UserError as wrong:
-        sentence = refused(visit, wrong)
+        sentence = failures.sentence(visit, wrong)
         return _form(visit, 409, language, collection, sentence=sentence, file_name=upload.name if upload else None)
     with visit.database.transaction() as connection:
         added = add_document(connection, read)

@@ -13,8 +13,8 @@ from shared.webhooks.endpoint_settings import SCHEDULES, EndpointSettings
 TEXT_LIMIT = 10_000
 # Which field of the form an error is about.
 FIELD_OF = {
-    "endpoint_name": "name", "endpoint_exists": "name", "endpoint_url": "url", "endpoint_events": "events",
-    "endpoint_events_many": "events", "endpoint_rate": "rate", "endpoint_concurrency": "concurrency",
+    "endpoint_name": "name", "endpoint_exists": "name", "endpoint_url": "url", "endpoint_host_name": "url",
+    "endpoint_events": "events", "endpoint_events_many": "events", "endpoint_rate": "rate", "endpoint_concurrency": "concurrency",
     "endpoint_timeout": "timeout", "endpoint_signature_header": "signature_header", "endpoint_header_line": "headers",
     "endpoint_header_name": "headers", "endpoint_header_reserved": "headers", "endpoint_header_twice": "headers",
     "endpoint_header_value": "headers", "endpoint_headers_many": "headers", "endpoint_secret": "secret",

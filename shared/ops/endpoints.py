@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from shared.errors import UserError
-from shared.ops import failures
+from shared.ops import failures, refusal
 from shared.ops.endpoint_form import FIELD_OF, Typed, headers_of
 from shared.ops.figures_kept import DAY
 from shared.ops.render import url
@@ -124,6 +124,7 @@ def disable(visit: Visit) -> Response:
             endpoints.disable(connection, visit.id(), who=visit.who, reason=visit.form.raw("reason"))
     except UserError as wrong:
         return _page(visit, problem=wrong)
+    visit.wake()
     return visit.back(f"/webhooks/endpoints/{visit.id()}", notice="endpoint_disabled")
 
 
@@ -161,13 +162,13 @@ def _page(
     if shown is None:
         return visit.missing()
     found: Endpoint = shown["it"]
-    here = url(f"/webhooks/endpoints/{found.id}")
-    return visit.page(
+    return refusal.page_with(
+        visit,
+        problem,
         "webhooks/endpoint_page.html",
-        409 if problem else 200,
-        here=here,
-        target=here,
-        **_said(visit, problem),
+        url(f"/webhooks/endpoints/{found.id}"),
+        field_of=FIELD_OF,
+        exactly=_exactly(visit, problem),
         typed=typed or Typed.of(found.settings),
         pinged=pinged,
         schedules=SCHEDULES,
@@ -178,12 +179,13 @@ def _page(
 
 
 def _form(visit: Visit, typed: Typed, problem: UserError | None = None) -> Response:
-    return visit.page(
+    return refusal.page_with(
+        visit,
+        problem,
         "webhooks/endpoint_new.html",
-        409 if problem else 200,
-        here=url("/webhooks/endpoints/new"),
-        target=url("/webhooks/endpoints/new"),
-        **_said(visit, problem),
+        url("/webhooks/endpoints/new"),
+        field_of=FIELD_OF,
+        exactly=_exactly(visit, problem),
         typed=typed,
         schedules=SCHEDULES,
         is_new=True,
@@ -191,17 +193,12 @@ def _form(visit: Visit, typed: Typed, problem: UserError | None = None) -> Respo
     )
 
 
-def _said(visit: Visit, problem: UserError | None) -> dict[str, Any]:
-    """Why it was refused, in the reader's language, in the words of the code, and the field that it is about."""
-    sentence = failures.sentence(visit, problem) if problem else None
-    exactly = str(problem) if problem and str(problem) != sentence and visit.words.language != "en" else None
-    if problem and problem.name == "endpoint_url" and str(problem) != sentence:
-        exactly = str(problem)  # which of the rules it was
-    return {
-        "problem": sentence,
-        "exactly": exactly,
-        "wrong_field": FIELD_OF.get(problem.name or "") if problem else None,
-    }
+def _exactly(visit: Visit, problem: UserError | None) -> str | None:
+    """Why it was refused in the words of the code, where they say more than the page's sentence."""
+    if problem is None or str(problem) == failures.sentence(visit, problem):
+        return None
+    says_which_rule = problem.name in ("endpoint_url", "endpoint_host_name")
+    return str(problem) if says_which_rule or visit.words.language != "en" else None
 
 
 ROUTES: tuple[Route, ...] = (

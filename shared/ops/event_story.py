@@ -67,7 +67,7 @@ class Way:
     @property
     def can_be_sent_again(self) -> bool:
         """Whether a person can have it sent again now."""
-        return self.delivery.state in ("delivered", "dead") and self.delivery.job_status not in (
+        return self.delivery.state in ("delivered", "dead", "replayed", "closed") and self.delivery.job_status not in (
             "pending",
             "processing",
         )

@@ -8,12 +8,13 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from shared.errors import UserError
-from shared.ops import event_story, events_query, failures
+from shared.ops import event_story, events_query, refusal
 from shared.ops.render import url, utc_now
 from shared.ops.routes import Route, action, page
 from shared.ops.visit import Visit
-from shared.queue import replays, types
+from shared.queue import types
 from shared.queue.closing import REASON_LIMIT
+from shared.queue.elsewhere import DELIVERY, endpoint_names
 from shared.webhooks import events
 from shared.webhooks.events import EventDetail, Show
 from shared.webhooks.resend import resend
@@ -121,8 +122,8 @@ def _one(visit: Visit, event_id: Any = None) -> dict[str, Any] | None:
             return None
         asked = events_query.asked_for(connection, detail)
         resting = events_query.resting(connection, [delivery.endpoint_id for delivery in detail.deliveries])
-        kind = types.find_type(connection, replays.DELIVERY)
-        endpoints = replays.endpoint_names(connection)
+        kind = types.find_type(connection, DELIVERY)
+        endpoints = endpoint_names(connection)
     event = detail.event
     return {
         "event": event,
@@ -154,15 +155,8 @@ def _page(visit: Visit, problem: UserError | None = None, event_id: Any = None) 
     shown = _one(visit, event_id)
     if shown is None:
         return visit.missing()
-    here = url(f"/webhooks/events/{shown['event'].id}")
-    return visit.page(
-        "webhooks/event_page.html",
-        409 if problem else 200,
-        here=here,
-        target=here,
-        problem=failures.sentence(visit, problem) if problem else None,
-        **shown,
-    )
+    address = url(f"/webhooks/events/{shown['event'].id}")
+    return refusal.page_with(visit, problem, "webhooks/event_page.html", address, **shown)
 
 
 ROUTES: tuple[Route, ...] = (

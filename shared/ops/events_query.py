@@ -20,8 +20,10 @@ ASKED = """
     WHERE target_id = ANY (%(targets)s)
         AND what IN ('resend_delivery', 'restart_job', 'release_event', 'reject_event', 'close_job', 'cancel_job')
     UNION ALL
-    SELECT r.created_at, r.who, 'replay', d.id::text, r.reason, NULL, CASE WHEN d.replay_of IS NOT NULL THEN d.id END, r.id
-    FROM webhook_deliveries d LEFT JOIN ai_jobs j ON j.id = d.job_id JOIN replays r ON r.id IN (d.replay_id, j.replay_id)
+    SELECT r.created_at, r.who, 'replay', coalesce(d.replay_of, d.id)::text, r.reason,
+        CASE WHEN d.replay_of IS NOT NULL THEN n.name END, CASE WHEN d.replay_of IS NOT NULL THEN d.id END, r.id
+    FROM webhook_deliveries d JOIN webhook_endpoints n ON n.id = d.endpoint_id LEFT JOIN ai_jobs j ON j.id = d.job_id
+    JOIN replays r ON r.id IN (d.replay_id, j.replay_id)
     WHERE d.event_id = %(event)s
     ORDER BY at
 """

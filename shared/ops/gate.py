@@ -11,6 +11,7 @@ from shared.db.pool import Conn
 from shared.ops.fields import Fields
 from shared.ops.incoming import Incoming
 from shared.ops.principal import read_principal
+from shared.ops.roles import Role
 from shared.ops.session import COOKIE, LANGUAGE_COOKIE, Session, find_session, open_session
 from shared.ops.words import LANGUAGES, Language
 from shared.settings import Settings
@@ -20,9 +21,10 @@ SIGN_IN_OF_PLATFORM: Final = "/.auth/login/aad"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Somebody is in. `is_new`: the browser has to be given the session's cookie."""
+    """Somebody is in, as `role`. `is_new`: the browser has to be given the session's cookie."""
 
     session: Session
+    role: Role
     is_new: bool = False
 
 
@@ -50,23 +52,22 @@ def admit(connection: Conn, incoming: Incoming, settings: Settings) -> Admitted 
         return OFF
     session = find_session(connection, incoming.cookie(COOKIE))
     if settings.ops_auth == "local":
-        return Admitted(session) if session else Refused(401, "no_session")
+        return Admitted(session, Role.ADMIN) if session else Refused(401, "no_session")
     principal = read_principal(incoming.headers, settings.ops_tenant_id, settings.ops_role)
     if principal is None:
         return Refused(
             401, "not_signed_in", sign_in=f"{SIGN_IN_OF_PLATFORM}?post_login_redirect_uri={_wanted(incoming)}"
         )
-    if principal.refusal:
-        return Refused(403, principal.refusal, principal.who)
+    if principal.refusal or principal.role is None:
+        return Refused(403, principal.refusal or "role", principal.who)
     if session and session.who == principal.who:
-        return Admitted(session)
+        return Admitted(session, principal.role)
     if incoming.method == "POST" or incoming.is_live:
         return Refused(401, "session_over")
     with connection.transaction():
         replaced = incoming.cookie(COOKIE)
-        return Admitted(
-            open_session(connection, principal.who, chosen_language(incoming), replaces=replaced), is_new=True
-        )
+        opened = open_session(connection, principal.who, chosen_language(incoming), replaces=replaced)
+        return Admitted(opened, principal.role, is_new=True)
 
 
 def is_from_its_page(incoming: Incoming, settings: Settings) -> bool:

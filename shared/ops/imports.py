@@ -11,8 +11,8 @@ from shared.errors import UserError
 from shared.knowledge.people import ImportRow, ReportRow, import_report, list_imports, read_table, start_import
 from shared.knowledge.people_columns import NAMES
 from shared.knowledge.people_file import SIZE_LIMIT
-from shared.ops import imports_file, imports_report
-from shared.ops.refusal import chosen, refused
+from shared.ops import failures, imports_file, imports_report
+from shared.ops.refusal import chosen
 from shared.ops.render import url
 from shared.ops.routes import Route, action, page
 from shared.ops.times import start_of
@@ -139,7 +139,7 @@ def _form(visit: Visit, wrong: UserError | None = None, name: str = "") -> Respo
     return visit.page(
         "imports/new.html",
         409 if wrong else 200,
-        sentence=refused(visit, wrong) if wrong else None,
+        sentence=failures.sentence(visit, wrong) if wrong else None,
         exactly=str(wrong) if wrong else None,
         file_name=name,
         megabytes=SIZE_LIMIT // 1_000_000,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from shared.db.budget import read_budget
 from shared.errors import UserError
-from shared.ops import failures
+from shared.ops import refusal
 from shared.ops.render import url
 from shared.ops.routes import Route, action, page
 from shared.ops.visit import Visit
@@ -18,6 +18,7 @@ from shared.queue import listing, types
 from shared.queue.types import Limits
 
 SLOW_SHOWN = 10
+FIELD_OF = {"type_weight": "weight", "type_limit": "max_running"}  # which field of the form an error is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +117,14 @@ def _page(visit: Visit, problem: UserError | None = None, typed: Typed | None = 
     shown = _one(visit)
     if shown is None:
         return visit.missing()
-    limits, here = shown["it"].limits, url(f"/jobs/queue/{quote(shown['it'].type)}")
+    limits = shown["it"].limits
     unlimited = "" if limits.max_running is None else str(limits.max_running)
-    return visit.page(
+    return refusal.page_with(
+        visit,
+        problem,
         "queue/one.html",
-        409 if problem else 200,
-        here=here,
-        target=here,
-        problem=failures.sentence(visit, problem) if problem else None,
-        wrong_field={"type_weight": "weight", "type_limit": "max_running"}.get(problem.name or "") if problem else None,
+        url(f"/jobs/queue/{quote(shown['it'].type)}"),
+        field_of=FIELD_OF,
         typed=typed or Typed(str(limits.weight), unlimited, limits),
         **shown,
     )

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from shared.ops.routes import Route, action
 from shared.ops.visit import Visit
-from shared.queue import replay
+from shared.queue import closing, replay
 
 
 def restart_one(visit: Visit) -> Response:
@@ -23,7 +23,7 @@ def restart_one(visit: Visit) -> Response:
 def cancel_one(visit: Visit) -> Response:
     """Take a waiting job out."""
     with visit.database.connection() as connection:
-        became = replay.cancel(connection, [visit.id()], who=visit.who)[visit.id()]
+        became = closing.cancel(connection, [visit.id()], who=visit.who)[visit.id()]
     if became == "not found":
         return visit.missing()
     return visit.back(f"/jobs/{visit.id()}", notice=f"cancel_{became.replace(' ', '_')}")
@@ -33,7 +33,7 @@ def close_one(visit: Visit) -> Response:
     """Close a dead letter, with the reason that was given."""
     reason = visit.form.raw("reason")
     with visit.database.connection() as connection:
-        became = replay.close(connection, [visit.id()], who=visit.who, reason=reason)[visit.id()]
+        became = closing.close(connection, [visit.id()], who=visit.who, reason=reason)[visit.id()]
     if became == "not found":
         return visit.missing()
     return visit.back(f"/jobs/{visit.id()}", notice=f"close_{became.replace(' ', '_')}")

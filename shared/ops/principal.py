@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.ops.roles import Role, role_of
+
 PROVIDER = "aad"
 _TENANT = ("http://schemas.microsoft.com/identity/claims/tenantid", "tid")
 _ROLE = ("http://schemas.microsoft.com/ws/2008/06/identity/claims/role", "roles")
@@ -27,14 +29,16 @@ NAME_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom the platform signed in. `refusal` names what is wrong with them for this console, if anything."""
+    """Whom the platform signed in. `refusal` names what is wrong with them for this console; `role` is theirs if nothing is."""
 
     who: str
     refusal: str | None = None
+    role: Role | None = None
 
 
 def read_principal(headers: Mapping[str, str], tenant: str | None, role: str) -> Principal | None:
-    """The principal of a request, or None when nobody has signed in by the one provider that counts."""
+    """The principal of a request, or None when nobody has signed in by the one provider that counts. `role` is what an
+    administrator's is called."""
     claims = _claims(headers.get("x-ms-client-principal", ""))
     if claims is None or headers.get("x-ms-client-principal-idp", "").lower() != PROVIDER:
         return None
@@ -44,9 +48,8 @@ def read_principal(headers: Mapping[str, str], tenant: str | None, role: str) ->
     tenants = [value.lower() for kind in _TENANT for value in claims.get(kind, [])]
     if not tenant or tenants != [tenant.lower()] * len(tenants) or not tenants:
         return Principal(who, "tenant")
-    if role not in [value for kind in _ROLE for value in claims.get(kind, [])]:
-        return Principal(who, "role")
-    return Principal(who)
+    found = role_of([value for kind in _ROLE for value in claims.get(kind, [])], role)
+    return Principal(who, role=found) if found else Principal(who, "role")
 
 
 def _claims(header: str) -> dict[str, list[str]] | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from shared.errors import UserError
-from shared.ops import failures
+from shared.ops import refusal
 from shared.ops.fields import Fields
 from shared.ops.jobs_query import Filter
 from shared.ops.render import url, utc_now
@@ -16,7 +16,9 @@ from shared.ops.routes import Route, action, page
 from shared.ops.visit import Visit
 from shared.queue import dead_letters, replays
 from shared.queue.closing import REASON_LIMIT
+from shared.queue.elsewhere import DELIVERY, endpoint_names
 from shared.queue.replays import Replay
+from shared.queue.replays_dry_run import count_replay
 
 LISTED = 50
 # Restarts a second, as forms name them. The second is for a few hundred; who has more time than hurry takes less.
@@ -93,15 +95,15 @@ def _ask(
 ) -> Response:
     """The page that says what would be done, and asks how fast and why."""
     with visit.database.connection() as connection:
-        found = replays.dry_run(connection, _dead(wanted), rate=RATES[rate])
-        has_deliveries = any(row.type == replays.DELIVERY for row in found.counts)
-        endpoints = replays.endpoint_names(connection) if has_deliveries else []
-    return visit.page(
+        found = count_replay(connection, _dead(wanted), rate=RATES[rate])
+        has_deliveries = any(row.type == DELIVERY for row in found.counts)
+        endpoints = endpoint_names(connection) if has_deliveries else []
+    return refusal.page_with(
+        visit,
+        problem,
         "replays/ask.html",
-        409 if problem else 200,
-        here=url("/jobs/restart"),
+        url("/jobs/restart"),
         target=url("/jobs/restart", **wanted.query()),
-        problem=failures.sentence(visit, problem) if problem else None,
         query=wanted.query(),
         found=found,
         restarted=found.restarted,

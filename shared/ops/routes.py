@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+from shared.ops.roles import Role
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -20,13 +22,24 @@ type Handler = Callable[[Visit], Response]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` is below /api/ops; `{id:uuid}` in it becomes a UUID. `is_open`: also for who has not signed in."""
+    """`path` is below /api/ops; `{id:uuid}` in it becomes a UUID. `is_open`: also for who has not signed in. `acts` is who may do
+    what its page offers; looking is for all who are in."""
 
     method: Literal["GET", "POST"]
     path: str
     handler: Handler
     limit: int = FORM_BYTES
     is_open: bool = False
+    acts: Role = Role.ADMIN
+
+    def is_for(self, role: Role) -> bool:
+        """Whether somebody with this role may call it."""
+        return self.method == "GET" or role >= self.acts
+
+
+def done_by(role: Role, routes: Iterable[Route]) -> tuple[Route, ...]:
+    """The same routes, whose actions are also for those with less than all rights."""
+    return tuple(replace(route, acts=role) for route in routes)
 
 
 def page(path: str, handler: Handler, *, is_open: bool = False) -> Route:

@@ -1,4 +1,8 @@
-"""The one explicit table of the console's pages and actions. To add a page: a module with ROUTES, and a line here."""
+"""The one explicit table of the console's pages and actions, and of who may act.
+
+To add a page: a module with ROUTES, and a line here. Whoever is let in may look at all of it; an action is an administrator's
+alone, where its line does not say otherwise.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +25,27 @@ from shared.ops import (
     replays,
     webhook_sources,
 )
-from shared.ops.routes import Route
+from shared.ops.roles import Role
+from shared.ops.routes import Route, done_by
+
+VIEWER, OPERATOR = Role.VIEWER, Role.OPERATOR
 
 TABLE: tuple[Route, ...] = (
-    *account.ROUTES,
-    *overview.ROUTES,
-    *conversations.ROUTES,
-    *conversation_actions.ROUTES,
-    *jobs.ROUTES,
-    *jobs_actions.ROUTES,
-    *job_types.ROUTES,
-    *replays.ROUTES,
-    *events.ROUTES,
+    *done_by(VIEWER, account.ROUTES),
+    *done_by(VIEWER, overview.ROUTES),
+    *done_by(OPERATOR, conversations.ROUTES),
+    *done_by(OPERATOR, conversation_actions.ROUTES),
+    *done_by(OPERATOR, jobs.ROUTES),
+    *done_by(OPERATOR, jobs_actions.ROUTES),
+    *done_by(OPERATOR, job_types.ROUTES),
+    *done_by(OPERATOR, replays.ROUTES),
+    *done_by(OPERATOR, events.ROUTES),
     *endpoints.ROUTES,
     *webhook_sources.ROUTES,
-    *delivery_figures.ROUTES,
+    *done_by(VIEWER, delivery_figures.ROUTES),
     *documents.ROUTES,
-    *documents_search.ROUTES,
+    *done_by(VIEWER, documents_search.ROUTES),
     *people.ROUTES,
     *imports.ROUTES,
-    *audit_log.ROUTES,
+    *done_by(VIEWER, audit_log.ROUTES),
 )

@@ -52,6 +52,7 @@ class Visit:
     session: Session | None
     query: Fields
     form: Fields = field(default_factory=Fields)
+    may_act: bool = False  # whether this visitor may do what the page offers
 
     @property
     def database(self) -> Database:
@@ -107,6 +108,7 @@ class Visit:
             "t": self.words,
             "times": Times(self.words, utc_now()),
             "session": self.session,
+            "may_act": self.may_act,
             "here": self.incoming.path,
             "target": self.incoming.target,
             "notice": self._notice(),

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from shared.errors import UserError
-from shared.ops import failures
+from shared.ops import refusal
 from shared.ops.endpoints import OVERLAPS
 from shared.ops.fields import Fields
 from shared.ops.render import url
@@ -141,13 +141,12 @@ def _page(visit: Visit, problem: UserError | None = None) -> Response:
     found = _find(visit)
     if found is None:
         return visit.missing()
-    here = url(f"/webhooks/sources/{found.id}")
-    return visit.page(
+    return refusal.page_with(
+        visit,
+        problem,
         "webhooks/source.html",
-        409 if problem else 200,
-        here=here,
-        target=here,
-        **_said(visit, problem),
+        url(f"/webhooks/sources/{found.id}"),
+        field_of=FIELD_OF,
         it=found,
         address=_address(visit.settings.public_base_url, found.name),
         overlaps=list(OVERLAPS.items()),
@@ -155,12 +154,12 @@ def _page(visit: Visit, problem: UserError | None = None) -> Response:
 
 
 def _form(visit: Visit, typed: Typed, problem: UserError | None = None) -> Response:
-    return visit.page(
+    return refusal.page_with(
+        visit,
+        problem,
         "webhooks/source_new.html",
-        409 if problem else 200,
-        here=url("/webhooks/sources/new"),
-        target=url("/webhooks/sources/new"),
-        **_said(visit, problem),
+        url("/webhooks/sources/new"),
+        field_of=FIELD_OF,
         typed=typed,
         schemes=SCHEMES,
         normalisers=NORMALISERS,
@@ -189,13 +188,6 @@ def _paths(text: str) -> dict[str, str]:
         if line.strip():
             found[name.strip()] = place.strip()
     return found
-
-
-def _said(visit: Visit, problem: UserError | None) -> dict[str, Any]:
-    return {
-        "problem": failures.sentence(visit, problem) if problem else None,
-        "wrong_field": FIELD_OF.get(problem.name or "") if problem else None,
-    }
 
 
 ROUTES: tuple[Route, ...] = (

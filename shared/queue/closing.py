@@ -81,10 +81,10 @@ CANCEL_IMPORT = """
     FROM ai_jobs j
     WHERE j.id = %(id)s AND i.id = uuid_or_null(j.payload ->> 'import_id') AND i.state IN ('waiting', 'running')
 """
-CANCEL_DELIVERY = """
-    UPDATE webhook_deliveries d SET state = 'dead'
+CLOSE_DELIVERY = """
+    UPDATE webhook_deliveries d SET state = 'closed'
     FROM ai_jobs j
-    WHERE j.id = %(id)s AND d.id = uuid_or_null(j.payload ->> 'delivery_id') AND d.state = 'waiting'
+    WHERE j.id = %(id)s AND d.id = uuid_or_null(j.payload ->> 'delivery_id') AND d.state IN ('waiting', 'dead')
 """
 # The file was kept for a restart; now there will be none.
 FORGET_IMPORT = """
@@ -163,7 +163,7 @@ def _cancel(connection: Conn, job_id: UUID, who: str) -> Cancelled:
             case "import_people":
                 connection.execute(CANCEL_IMPORT, key)
             case "deliver_event":
-                connection.execute(CANCEL_DELIVERY, key)
+                connection.execute(CLOSE_DELIVERY, key)
         audit.record(connection, who=who, what="cancel_job", target_type="job", target_id=job_id, type=job[0])
         return "cancelled"
 
@@ -182,6 +182,8 @@ def _close(connection: Conn, job_id: UUID, who: str, reason: str) -> Closed:
                 connection.execute(UNFLAG_HELD, key)
             case "import_people":
                 connection.execute(FORGET_IMPORT, key)
+            case "deliver_event":
+                connection.execute(CLOSE_DELIVERY, key)
         audit.record(connection, who=who, what="close_job", target_type="job", target_id=job_id, type=job[0],
                      reason=reason)  # fmt: skip
         return "closed"

@@ -8,9 +8,9 @@ first makes sure that the job is still this worker's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Protocol
 from uuid import UUID
 
 from shared.db.pool import Conn, Database, one
@@ -51,10 +51,18 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is done. `shows_health` is False when the model has not been asked on the way: that ends no rest of the type."""
+    """The job is done. `shows_health` is False when the model has not been asked on the way: that ends no rest of the type.
+
+    `note` is what the type's `together` is to record first; a verdict with a note has no writes.
+    """
 
     writes: Sequence[Write] = ()
     shows_health: bool = True
+    note: object = None
+
+    def __post_init__(self) -> None:
+        if self.note is not None and (self.writes or not self.shows_health):
+            raise ValueError("a verdict with a note has nothing else to record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,10 @@ class Lease:
         seconds: float,
         is_stopping: Callable[[], bool] = lambda: False,
         waiting: Waiting = contextlib.nullcontext,
+        prepared: object = None,
     ) -> None:
         self.job = job
+        self.prepared = prepared  # what the type's `together` made ready for this job, if it did
         self._seconds = seconds
         self.is_stopping = is_stopping
         self.waiting = waiting  # `with lease.waiting():` around a wait for the network lends the job's slot meanwhile
@@ -129,6 +139,19 @@ def always_settled(connection: Conn, job: Job) -> bool:
     return False
 
 
+class Together(Protocol):
+    """What a type does in one statement for several of its jobs. Whatever this leaves out, or fails at, is done job by job."""
+
+    def prepare(self, connection: Conn, jobs: Sequence[Job]) -> Mapping[UUID, object]:
+        """What has been made ready for jobs that were just claimed, by lease token: `Lease.prepared`."""
+
+    def record(self, connection: Conn, noted: Sequence[tuple[Job, Any]]) -> Collection[UUID]:
+        """Record the notes of jobs that are done (`Complete.note`); the lease tokens of those that are recorded."""
+
+    def record_alone(self, connection: Conn, job: Job, note: Any) -> None:
+        """The same for one job, whatever stands in its way. Raises LeaseLost."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobType:
     """A row of the one explicit table of job types.
@@ -142,3 +165,4 @@ class JobType:
     policy: Policy = field(default_factory=Policy)
     on_bury: Callable[[Job, Failure], Sequence[Write]] = no_writes
     is_unsettled: Callable[[Conn, Job], bool] = always_settled
+    together: Together | None = None

@@ -38,10 +38,11 @@ type OnBury = Callable[[Job, Failure], Sequence[Write]]
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A job that is done, which nothing in the database says yet."""
+    """A job that is done, which nothing in the database says yet; nor what its note says, unless that is None."""
 
     job: Job
     duration_ms: int
+    note: object = None
 
 
 class Stopped(AntwoordError):
@@ -67,16 +68,15 @@ class Outcomes:
         self._stopping = stopping
         self._checkpoint = checkpoint
 
-    def run(self, job: Job, waiting: Waiting = contextlib.nullcontext) -> Returned | None:
+    def run(self, job: Job, waiting: Waiting = contextlib.nullcontext, prepared: object = None) -> Returned | None:
         """Run a claimed job and record the verdict. Never raises: one bad job must not take its neighbours with it.
 
         A job that is done and has nothing to write is given back instead, to be recorded together with others.
         """
         began = time.monotonic()
         try:
-            verdict = self._types[job.type].run(
-                job, Lease(self._database, job, self._lease_seconds, self._stopping.is_set, waiting)
-            )
+            lease = Lease(self._database, job, self._lease_seconds, self._stopping.is_set, waiting, prepared)
+            verdict = self._types[job.type].run(job, lease)
         except Stopped:
             self._safely(job, partial(self.give_back, job))
         except LeaseLost:
@@ -87,7 +87,7 @@ class Outcomes:
         else:
             self._checkpoint(Boundary.RETURNED)
             if isinstance(verdict, Complete) and not verdict.writes and verdict.shows_health:
-                return Returned(job, _since(began))
+                return Returned(job, _since(began), verdict.note)
             self._safely(job, partial(self._succeeded, job, verdict, began))
         return None
 
@@ -102,11 +102,18 @@ class Outcomes:
     def record(self, returned: Returned) -> None:
         """Record one by itself, for as long as a lease: it was locked, is no longer ours, or the database was away."""
 
+        job, together = returned.job, self._types[returned.job.type].together
+
         def done() -> None:
-            has_follow_up = self._insist(lambda connection: store.mark_done(connection, returned.job))
+            if returned.note is not None and together is not None:
+                self._database.insist(
+                    lambda connection: together.record_alone(connection, job, returned.note),
+                    max(self._lease_seconds, OUTAGE_SECONDS),
+                )
+            has_follow_up = self._insist(lambda connection: store.mark_done(connection, job))
             self.recorded(returned, has_follow_up=has_follow_up)
 
-        self._safely(returned.job, done)
+        self._safely(job, done)
 
     def give_back(self, job: Job) -> None:
         """Return a job whose worker stops, its attempt uncounted."""

@@ -16,8 +16,6 @@ import psycopg
 from shared import audit
 from shared.db.pool import Conn, one
 from shared.queue.closing import LOCK_CONVERSATION, STATES, close_row
-from shared.queue.closing import cancel as cancel
-from shared.queue.closing import close as close
 
 TRIES = 3
 

@@ -25,7 +25,7 @@ TURN = """
         (claimed).attempts, (claimed).max_attempts, (claimed).claims, (claimed).run, (claimed).lease_token,
         extract(epoch FROM now() - greatest((claimed).run_started_at, (
             SELECT age_from FROM job_types WHERE type = (claimed).type)))::float8 AS age_seconds
-    FROM turn_ai_jobs(%(ids)s, %(tokens)s, %(size)s, %(types)s, make_interval(secs => %(lease)s))
+    FROM turn_ai_jobs(%(ids)s::uuid[], %(tokens)s::uuid[], %(size)s, %(types)s, make_interval(secs => %(lease)s))
     ORDER BY (claimed).next_run_at, (claimed).seq
 """
 # What is overdue and was not claimed is locked by somebody, or waits for a slot, for its type's limit or for a suspect before it.
@@ -197,8 +197,8 @@ def turn(connection: Conn, done: Sequence[Job], size: int, types: Sequence[str],
         rows = cursor.execute(
             TURN,
             {
-                "ids": [job.id for job in done],
-                "tokens": [job.lease_token for job in done],
+                "ids": [str(job.id) for job in done],  # an array of UUIDs costs ten times as much to write
+                "tokens": [str(job.lease_token) for job in done],
                 "size": size,
                 "types": list(types),
                 "lease": lease_seconds,

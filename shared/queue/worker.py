@@ -17,7 +17,7 @@ from shared import backoff, telemetry
 from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Database
 from shared.errors import DatabaseAway
-from shared.queue import store
+from shared.queue import store, together
 from shared.queue.crew import Crew
 from shared.queue.heartbeat import Heartbeat
 from shared.queue.job import Job, JobType
@@ -109,7 +109,7 @@ class Worker:
         ends, ran, failures = time.monotonic() + seconds, 0, 0
         # A wake message's drain has threads too: if it did its one job itself, a few deliveries that hang would keep it from
         # all others (measured: half a second for those behind them).
-        with self._heartbeat.running(), Crew[Returned](concurrency + LENT_AT_MOST) as crew:
+        with self._heartbeat.running(), self._crew(concurrency) as crew:
             returned: list[Returned] = []
             while not self._is_over(crew, ends):
                 try:
@@ -132,7 +132,7 @@ class Worker:
                     busy = crew.busy
                     returned += crew.collect(LENDS_AFTER_SECONDS)
                     if busy and crew.busy == busy and not more_is_due and not has_rescued:
-                        if self._has_left_it(crew):
+                        if not returned and self._has_left_it(crew):
                             return ran
                         returned += self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
@@ -144,27 +144,41 @@ class Worker:
             self._settle(crew, returned)
         return ran
 
+    @contextlib.contextmanager
+    def _crew(self, concurrency: int) -> Iterator[Crew[Returned]]:
+        """A drain's threads; whatever ends it, nothing is left to it any more."""
+        with Crew[Returned](concurrency + LENT_AT_MOST) as crew:
+            try:
+                yield crew
+            finally:
+                self._leaves(crew, at_once=True)
+
     def stop(self) -> None:
         """A planned stop: take no more jobs; what has not ended in six seconds is given back, its attempt uncounted."""
         if not self._stopping.is_set():
             self._stopping.set()
             threading.Thread(target=self._give_back, name="give-back", daemon=True).start()
 
-    def _turn(self, done: Sequence[Returned], taken: int, crew: Crew[Returned] | None = None) -> Sequence[Job]:
-        """Record what is done, and claim a job for each slot that was taken; each of them holds its slot until `_run` ends.
+    def _turn(
+        self, done: Sequence[Returned], taken: int, crew: Crew[Returned] | None = None
+    ) -> Sequence[tuple[Job, object]]:
+        """Record what is done, and claim a job for each slot that was taken, with what its type has prepared for it.
 
-        What could not be recorded together, the crew records one by one.
+        Each of them holds its slot until `_run` ends. What could not be recorded together, the crew records one by one.
         """
         jobs: Sequence[Job] = ()
+        prepared: Mapping[UUID, object] = {}
         finished: Mapping[UUID, bool] = {}
         if taken:
             self._looked_at = time.monotonic()
         try:
             with self._database.connection() as connection:
-                turn = store.turn(
-                    connection, [item.job for item in done], taken, self._names, self._limits.lease_seconds
-                )
-            finished, jobs = turn.finished, turn.claimed
+                noted = [item.job for item in together.record(self._types, connection, done)]
+                turn = store.turn(connection, noted, taken, self._names, self._limits.lease_seconds)
+                finished, jobs = turn.finished, turn.claimed
+                if jobs:
+                    self._checkpoint(Boundary.CLAIMED)
+                prepared = together.prepare(self._types, connection, jobs)
             self._patience.answered()
         except (DatabaseAway, psycopg.Error):
             self._patience.failed()
@@ -174,9 +188,7 @@ class Worker:
             for job in jobs:
                 self._heartbeat.hold(job)
             self._after(done, finished, crew)
-        if jobs:
-            self._checkpoint(Boundary.CLAIMED)
-        return jobs
+        return [(job, prepared.get(job.lease_token)) for job in jobs]
 
     def _after(self, done: Sequence[Returned], finished: Mapping[UUID, bool], crew: Crew[Returned] | None) -> None:
         if finished:
@@ -188,8 +200,8 @@ class Worker:
         if crew is not None and len(finished) < len(done):
             crew.hand(partial(self._record, item) for item in done if item.job.lease_token not in finished)
 
-    def _hand(self, crew: Crew[Returned], jobs: Sequence[Job]) -> None:
-        crew.hand(partial(self._run, job, crew) for job in jobs)
+    def _hand(self, crew: Crew[Returned], jobs: Sequence[tuple[Job, object]]) -> None:
+        crew.hand(partial(self._run, job, prepared, crew) for job, prepared in jobs)
 
     def _settle(self, crew: Crew[Returned], returned: list[Returned]) -> None:
         """Take no more; wait for what runs, and record all of it."""
@@ -201,14 +213,14 @@ class Worker:
                 with contextlib.suppress(DatabaseAway, psycopg.Error):
                     self._turn(done, 0, crew)
 
-    def _run(self, job: Job, crew: Crew[Returned]) -> Returned | None:
+    def _run(self, job: Job, prepared: object, crew: Crew[Returned]) -> Returned | None:
         """Run a job and free its slot. One that is only to be marked as done comes back; its lease is kept until it is."""
         began = time.monotonic()
         with self._running_lock:
             self._running[job.lease_token] = job
         returned: Returned | None = None
         try:
-            returned = self._outcomes.run(job, partial(self._waiting, crew))
+            returned = self._outcomes.run(job, partial(self._waiting, crew), prepared)
         finally:
             if returned is None:
                 self._heartbeat.release(job)

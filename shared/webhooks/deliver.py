@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -21,7 +21,15 @@ from shared.db.pool import Conn, Database, one
 from shared.errors import DatabaseAway, Failure, FailureKind, PermanentError, TransientError
 from shared.queue.job import Complete, Job, Lease, Snooze, Verdict, Write
 from shared.secrets import SecretUnreadable, Vault
-from shared.webhooks.admission import Admission, admit, settle, withdraw
+from shared.webhooks.admission import (
+    Admission,
+    Change,
+    admit,
+    admit_together,
+    settle,
+    settle_together,
+    withdraw,
+)
 from shared.webhooks.endpoint_headers import open_headers, open_secrets
 from shared.webhooks.normalise import canonical, public_id, render
 from shared.webhooks.sending import Answer, Replay, Sender, Target
@@ -50,6 +58,24 @@ _WAITS = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Admitted:
+    """An attempt that has begun; `asked_at` by the courier's clock."""
+
+    asked_at: float
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The note of a delivery that was accepted, which nothing in the database says yet."""
+
+    delivery: UUID
+    endpoint: UUID
+    try_: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
 class Courier:
     """What delivering takes. `vault` is None without SECRETS_KEY; `draw` is uniform in [0, 1), `clock` counts seconds."""
 
@@ -65,9 +91,12 @@ class Courier:
         """Make an attempt if it may be made now. Raises PermanentError and TransientError (with its wait) for one that failed."""
         if self.vault is None:
             return _no_secrets("SECRETS_KEY is not set, and it is what opens the endpoints' secrets")
-        asked_at = self.clock()
-        with self.database.connection() as connection:
-            admission = admit(connection, job, delivery_id)
+        if isinstance(lease.prepared, _Admitted):
+            asked_at, admission = lease.prepared.asked_at, lease.prepared.admission
+        else:
+            asked_at = self.clock()
+            with self.database.connection() as connection:
+                admission = admit(connection, job, delivery_id)
         if admission.verdict != "send" or admission.try_ is None:
             return _without_attempt(admission)
         self.checkpoint(Boundary.ADMITTED)
@@ -86,22 +115,47 @@ class Courier:
                 target, body, message_id=public_id(admission.event), idempotency_key=str(delivery_id)
             )
         self.checkpoint(Boundary.DELIVERED)
-        return self._record(job, delivery_id, admission, answer)
+        if answer.failure:
+            self._fail(job, delivery_id, admission, admission.try_, answer, answer.failure)
+        return Complete(note=Accepted(delivery_id, admission.endpoint, admission.try_, answer))
 
-    def _record(self, job: Job, delivery_id: UUID, admission: Admission, answer: Answer) -> Verdict:
-        failure, try_ = answer.failure, admission.try_
-        assert try_ is not None
-        wait = None if failure is None else _wait(job, admission, failure, self.draw())
+    def prepare(self, connection: Conn, asking: Sequence[tuple[Job, UUID]]) -> Mapping[UUID, object]:
+        """Begin the attempts of those deliveries that nothing stands in the way of (`queue.job.Together`)."""
+        asked_at = self.clock()
+        if self.vault is None:
+            return {}
+        admitted = admit_together(connection, asking)
+        return {token: _Admitted(asked_at, admission) for token, admission in admitted.items()}
+
+    def record(self, connection: Conn, noted: Sequence[tuple[Job, Accepted]]) -> Collection[UUID]:
+        """Record the attempts that were accepted."""
+        recorded = settle_together(
+            connection,
+            [(job, note.delivery) for job, note in noted],
+            [note.try_ for _, note in noted],
+            [note.answer for _, note in noted],
+        )
+        self.checkpoint(Boundary.SETTLED)
+        return recorded
+
+    def record_alone(self, connection: Conn, job: Job, note: Accepted) -> None:
+        """Record one that was accepted. Raises LeaseLost."""
+        _log(settle(connection, job, note.delivery, note.try_, note.answer, None), note.endpoint, note.answer)
+        self.checkpoint(Boundary.SETTLED)
+
+    def _fail(
+        self, job: Job, delivery_id: UUID, admission: Admission, try_: int, answer: Answer, failure: Failure
+    ) -> None:
+        wait = _wait(job, admission, failure, self.draw())
         try:
             with self.database.connection() as connection:
-                settle(connection, job, delivery_id, try_, answer, wait)
+                change = settle(connection, job, delivery_id, try_, answer, wait)
         except (DatabaseAway, psycopg.Error):  # a database that is back soon saves a second request
-            self.database.insist(
+            change = self.database.insist(
                 lambda connection: settle(connection, job, delivery_id, try_, answer, wait), INSIST_SECONDS
             )
+        _log(change, admission.endpoint, answer)
         self.checkpoint(Boundary.SETTLED)
-        if failure is None:
-            return Complete()
         if failure.kind is FailureKind.PERMANENT:
             raise PermanentError(failure.error_class, failure.text, http_status=failure.http_status)
         raise TransientError(failure.error_class, failure.text, http_status=failure.http_status, wait=wait)
@@ -150,6 +204,18 @@ def _without_attempt(admission: Admission) -> Verdict:
             raise PermanentError("bad_payload", "there is no such delivery")
         case _:
             return Complete()
+
+
+def _log(change: Change, endpoint: UUID, answer: Answer) -> None:
+    """A line when an endpoint's state changes, and none for each delivery."""
+    match change:
+        case "opened":
+            why = answer.failure.error_class if answer.failure else None
+            telemetry.warning("breaker_opened", endpoint_id=endpoint, error_class=why, http_status=answer.http_status)
+        case "closed":
+            telemetry.event("breaker_closed", endpoint_id=endpoint)
+        case "disabled":
+            telemetry.warning("endpoint_disabled", endpoint_id=endpoint, reason="gone")
 
 
 def _no_secrets(sentence: str) -> Verdict:

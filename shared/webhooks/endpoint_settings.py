@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from shared.clients.guard import Guard, NotAllowed
+from shared.clients.guard import Guard, NoSuchName, NotAllowed
 from shared.db.text import storable
 from shared.errors import UserError
 from shared.signature.standard import PREFIX, key
@@ -59,6 +59,8 @@ def check_url(guard: Guard, url: str) -> None:
     """Raise UserError, with a sentence that says why and what to do, for a URL that may not be delivered to."""
     try:
         guard.check_url(url)
+    except NoSuchName as refused:
+        raise UserError(f"{refused} Correct the URL.", name="endpoint_host_name") from None
     except NotAllowed as refused:
         hint = "" if "OUTBOUND_ALLOW_HOSTS" in str(refused) else " Internal services are named in OUTBOUND_ALLOW_HOSTS."
         raise UserError(f"{refused}{hint}", name="endpoint_url") from None

@@ -20,6 +20,7 @@ from shared.queue.closing import stated
 from shared.webhooks.normalise import PUBLIC_PREFIX, public_id
 
 type Show = Literal["held", "dead", "waiting"]
+type State = Literal["waiting", "delivered", "dead", "held", "rejected", "replayed", "closed"]
 
 # The open deliveries are found by a partial index, so what needs a person is found among a million that arrived.
 LIST = """
@@ -39,13 +40,16 @@ LIST = """
     )
     SELECT e.id, e.seq, s.name AS source, e.source_event_id, e.type, e.subject, e.occurred_at, e.received_at, e.held_reason,
         e.decision, coalesce(n.waiting, 0) AS waiting, coalesce(n.delivered, 0) AS delivered, coalesce(n.dead, 0) AS dead,
-        coalesce(n.held, 0) AS held, coalesce(n.rejected, 0) AS rejected
+        coalesce(n.held, 0) AS held, coalesce(n.rejected, 0) AS rejected, coalesce(n.replayed, 0) AS replayed,
+        coalesce(n.closed, 0) AS closed
     FROM wanted e LEFT JOIN webhook_sources s ON s.id = e.source_id LEFT JOIN LATERAL (
         SELECT count(*) FILTER (WHERE d.state = 'waiting')::int AS waiting,
             count(*) FILTER (WHERE d.state = 'delivered')::int AS delivered,
             count(*) FILTER (WHERE d.state = 'dead')::int AS dead,
             count(*) FILTER (WHERE d.state = 'held')::int AS held,
-            count(*) FILTER (WHERE d.state = 'rejected')::int AS rejected
+            count(*) FILTER (WHERE d.state = 'rejected')::int AS rejected,
+            count(*) FILTER (WHERE d.state = 'replayed')::int AS replayed,
+            count(*) FILTER (WHERE d.state = 'closed')::int AS closed
         FROM webhook_deliveries d WHERE d.event_id = e.id) AS n ON true
     ORDER BY e.seq DESC
 """
@@ -103,6 +107,8 @@ class EventRow:
     dead: int
     held: int
     rejected: int
+    replayed: int
+    closed: int
 
     @property
     def public_id(self) -> str:
@@ -143,7 +149,7 @@ class DeliveryRow:
     endpoint_id: UUID
     endpoint: str
     endpoint_disabled: str | None  # why
-    state: Literal["waiting", "delivered", "dead", "held", "rejected"]
+    state: State
     job_id: UUID | None
     replay_of: UUID | None
     replay_id: UUID | None

@@ -114,7 +114,7 @@ def _sentence(answer: Answer, target: Target) -> str:
     if answer.http_status is not None:
         return f"It did not accept the ping in {took}: {said}{_hint(answer.http_status)}."
     match failure.error_class:
-        case "address_refused":
+        case "address_refused" | "bad_host_name":
             return f"Nothing was sent: {said}."
         case "connect":
             return f"No connection could be opened: {said}."

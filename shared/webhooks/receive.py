@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
@@ -19,7 +20,17 @@ from shared import signature, telemetry
 from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Conn, Database, is_worth_repeating
 from shared.errors import DatabaseAway, RequestRefused
-from shared.idempotency import Completed, Conflict, NewEvent, Receipt, ReceiveStore, Running, Stored, body_hash
+from shared.idempotency import (
+    LOCK_SECONDS,
+    Completed,
+    Conflict,
+    NewEvent,
+    Receipt,
+    ReceiveStore,
+    Running,
+    Stored,
+    body_hash,
+)
 from shared.request import Request, Response
 from shared.secrets import Vault
 from shared.signature.timestamped import DEFAULT_HEADER
@@ -29,6 +40,7 @@ from shared.webhooks.registry import KnownSource, Registry
 from shared.webhooks.sources import SIZE_LIMIT_AT_MOST
 
 TRIES = 3
+AWAY_SECONDS = 5.0  # after which a sender may ask again, when we could not
 SECONDS_AT_MOST = 4.5  # for the whole request: senders wait five, some ten
 POOL_WAIT_SECONDS = 2.0
 STATEMENT_SECONDS = 3.0
@@ -72,17 +84,17 @@ class Receiver:
         except (DatabaseAway, psycopg.Error) as away:
             telemetry.error("event_not_stored", source=name[:64], error_class=type(away).__name__)
             sentence = "The event could not be stored: the database is away. Please try again."
-            return _answer(503, error=sentence)
+            return _later(503, AWAY_SECONDS, error=sentence)
 
     def _receive(self, name: str, request: Request, ends: float) -> Response:
         if len(request.body) > SIZE_LIMIT_AT_MOST:
             raise RequestRefused(413, f"The body is larger than {SIZE_LIMIT_AT_MOST} bytes.")
         if self._registry is None:
             telemetry.error("source_unreadable", source=name[:64])
-            return _answer(503, error=NO_KEY)
+            return _later(503, AWAY_SECONDS, error=NO_KEY)
         source = self._verified_source(self._registry, name, request)
         if source is None:
-            return _answer(503, error=NO_KEY)
+            return _later(503, AWAY_SECONDS, error=NO_KEY)
         document = normalise.parse(request.body)
         key = normalise.event_id(source, request.headers, document, request.body)
         receipt = Receipt(
@@ -138,8 +150,8 @@ class Receiver:
     def _stored(self, source: KnownSource, receipt: Receipt, event: NewEvent, ends: float) -> Response:
         taken = self._insist(lambda connection: self._store.take(connection, receipt), ends)
         match taken:
-            case Running():
-                return _answer(409, status="processing")
+            case Running(seconds):
+                return _later(409, seconds, status="processing")
             case Completed(status, event_id):
                 return _repeated(source, status, event_id)
             case Conflict():
@@ -164,7 +176,7 @@ class Receiver:
                 return _repeated(source, 200, event_id)
             case Stored("lost"):
                 telemetry.warning("event_lost_its_lock", source=source.name)
-                return _answer(409, status="processing")
+                return _later(409, LOCK_SECONDS, status="processing")
         raise _conflict(receipt)
 
     def _insist[T](self, work: Callable[[Conn], T], ends: float) -> T:
@@ -240,6 +252,12 @@ def _conflict(receipt: Receipt) -> RequestRefused:
 def _repeated(source: KnownSource, status: int, event_id: UUID) -> Response:
     telemetry.event("event_repeated", source=source.name, event_id=public_id(event_id))
     return _answer(status, status="already_processed", id=public_id(event_id))
+
+
+def _later(status: int, seconds: float, /, **fields: str) -> Response:
+    """An answer that says when to come again, in whole seconds: none is too early."""
+    again = {"Retry-After": str(max(math.ceil(seconds), 1))}
+    return Response(status, json.dumps(fields), "application/json", again)
 
 
 def _answer(status: int, /, **fields: str) -> Response:

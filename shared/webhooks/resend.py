@@ -17,8 +17,8 @@ from shared.db.pool import Conn, one
 from shared.db.text import storable
 from shared.errors import UserError
 from shared.queue.closing import stated
+from shared.queue.elsewhere import SEND_ELSEWHERE, find_endpoint
 from shared.queue.replay import restart_row
-from shared.queue.replays import SEND_ELSEWHERE, find_endpoint
 
 # Whoever attempts it locks the job before the delivery, and so do we.
 LOCK_JOB = """

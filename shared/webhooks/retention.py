@@ -1,7 +1,7 @@
 """Forgetting events that have arrived everywhere, and receipts that no sender asks for any more: a little at a time.
 
 An event with a delivery that waits, is held or died is kept, however old: only people settle those. What arrived lately, after a
-replay or a release, is kept as long as what came in lately: who asked for it wants to see it.
+replay or a release, or was closed lately, is kept as long as what came in lately: who asked for it wants to see it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ FORGET = """
         SELECT e.id FROM webhook_events e JOIN looked_at l ON l.id = e.id
         WHERE l.received_at < now() - make_interval(days => %(days)s) AND NOT l.is_held
             AND NOT EXISTS (
-                SELECT FROM webhook_deliveries d WHERE d.event_id = e.id AND (
-                    d.state NOT IN ('delivered', 'rejected') OR d.delivered_at >= now() - make_interval(days => %(days)s)))
+                SELECT FROM webhook_deliveries d
+                LEFT JOIN ai_jobs j ON j.id = d.job_id AND d.state IN ('replayed', 'closed')
+                WHERE d.event_id = e.id AND (
+                    d.state IN ('waiting', 'dead', 'held')
+                    OR greatest(d.delivered_at, j.closed_at) >= now() - make_interval(days => %(days)s)))
         FOR UPDATE OF e SKIP LOCKED
     ), deliveries AS (
         DELETE FROM webhook_deliveries WHERE event_id IN (SELECT id FROM old)

@@ -105,12 +105,12 @@ class Sender:
         """
         began = boot_clock()
         try:
-            status, retry_after, text = self._exchange(target, body, message_id, idempotency_key)
+            status, text, failure = self._exchange(target, body, message_id, idempotency_key)
         except Exception as error:  # noqa: BLE001 - whatever the library raises is a failed attempt
             failure = _of_transport(error)
             failure = replace(failure, text=_struck_out(failure.text, target))
             return Answer(None, _since(began), "", failure)
-        return Answer(status, _since(began), _struck_out(text, target), failure_of(status, retry_after))
+        return Answer(status, _since(began), _struck_out(text, target), failure)
 
     def close(self) -> None:
         """Close the connections that are kept."""
@@ -119,7 +119,7 @@ class Sender:
 
     def _exchange(
         self, target: Target, body: bytes, message_id: str, idempotency_key: str
-    ) -> tuple[int, float | None, str]:
+    ) -> tuple[int, str, Failure | None]:
         import httpx2
 
         url = self._checked(target.url)
@@ -133,11 +133,10 @@ class Sender:
         with deadline(target.timeout_seconds):
             response = self._transport.handle_request(request)
             try:
-                return (
-                    response.status_code,
-                    retry_after_seconds(response.headers.get("retry-after")),
-                    _beginning(response),
-                )
+                status, said = response.status_code, response.headers
+                retry_after = retry_after_seconds(said.get("retry-after"))
+                failure = failure_of(status, retry_after, leads_elsewhere=bool(said.get("location")))
+                return status, _beginning(response), failure
             finally:
                 response.close()
 
@@ -167,8 +166,11 @@ def headers_of(target: Target, body: bytes, message_id: str, idempotency_key: st
     return headers
 
 
-def failure_of(status: int, retry_after: float | None) -> Failure | None:
-    """What an endpoint's status means: passing (408, 409, 425, 429, 5xx), for ever (all else), or accepted (2xx)."""
+def failure_of(status: int, retry_after: float | None, *, leads_elsewhere: bool = False) -> Failure | None:
+    """What an endpoint's status means: passing (408, 409, 425, 429, 5xx), for ever (all else), or accepted (2xx).
+
+    `leads_elsewhere`: it names a `Location`; a 3xx without one, and 304, is no redirect.
+    """
     if 200 <= status < 300:
         return None
     try:
@@ -180,7 +182,7 @@ def failure_of(status: int, retry_after: float | None) -> Failure | None:
         return Failure(FailureKind.TRANSIENT, error_class, text, status, retry_after)
     if status == 410:
         return Failure(FailureKind.PERMANENT, "gone", f"{text}: the endpoint says that it is no more", status)
-    if 300 <= status < 400:
+    if 300 <= status < 400 and status != 304 and leads_elsewhere:
         text += ": redirects are not followed; change the endpoint's URL to where it leads"
         return Failure(FailureKind.PERMANENT, "redirected", text, status)
     return Failure(FailureKind.PERMANENT, "rejected", text, status)

@@ -71,11 +71,11 @@ class Instances:
             try:
                 eventually(lambda: len(self.ran) > jobs // 8)
                 strike()
-                eventually(lambda: self.left() == 0, 20, "the end of all jobs")
+                eventually(lambda: self.left() == 0, what="the end of all jobs")
             finally:
                 stop.set()
             for worked in working:
-                worked.result(20)
+                worked.result(30)
         with self.administrator() as connection:
             done = connection.execute("SELECT id, status, attempts, error_class FROM ai_jobs ORDER BY seq").fetchall()
             effects = Counter(connection.execute("SELECT job, part FROM effects").fetchall())

@@ -33,10 +33,10 @@ def test_killed_in_the_middle_it_goes_on_and_writes_each_row_once(database: Data
     import_id = start(world, many(ROWS))
     running = subprocess.Popen([sys.executable, "-c", WORKER, database_url], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     try:
-        eventually(lambda: found(world, import_id).rows_done >= 5_000, 30)
+        eventually(lambda: found(world, import_id).rows_done >= 5_000)
     finally:
         running.send_signal(signal.SIGKILL)
-        running.wait(10)
+        running.wait(30)
     eventually(lambda: world.value("SELECT lease_until < now() FROM ai_jobs WHERE status = 'processing'"))
     stopped = found(world, import_id)
     # The progress, the people, their jobs and the report are those of whole batches.

@@ -62,8 +62,8 @@ def test_killed_in_the_model_call_the_work_goes_on_after_the_restart(outside: Ou
     outside.twilio.receive("+31600000001", QUESTION)
     until(lambda: [r for r in outside.openai.requests if r.path.endswith("/chat/completions")])
     kill_and_start_again(outside)
-    until(lambda: outside.sent_to("+31600000001"), 20)
-    until(lambda: settled(outside), 20)
+    until(lambda: outside.sent_to("+31600000001"))
+    until(lambda: settled(outside))
     bodies = outside.sent_to("+31600000001")
     assert len(bodies) == 1
     assert "200 vakantie-uren" in bodies[0]
@@ -92,12 +92,12 @@ def settles(outside: Outside) -> bool:
 @pytest.mark.parametrize("accepted", [True, False], ids=["after-acceptance", "before-acceptance"])
 def test_killed_in_the_send_nobody_gets_two_replies(outside: Outside, accepted: bool) -> None:
     outside.twilio.receive("+31600000002", QUESTION)
-    until(lambda: outside.sent_to("+31600000002"), 20)  # Twilio's list can be held against that
-    until(lambda: settled(outside), 20)
+    until(lambda: outside.sent_to("+31600000002"))  # Twilio's list can be held against that
+    until(lambda: settled(outside))
     before = sends(outside)
     outside.twilio.faults.add("create", "slow" if accepted else "drop_before", seconds=5, times=1)
     outside.twilio.receive("+31600000001", QUESTION)
-    until(lambda: sends(outside) > before, 20)
+    until(lambda: sends(outside) > before)
     kill_and_start_again(outside)
     until(lambda: settles(outside), 40)
     assert len(outside.sent_to("+31600000001")) == 1
@@ -113,7 +113,7 @@ def test_killed_in_the_send_nobody_gets_two_replies(outside: Outside, accepted: 
     )
     assert outside.database.value("SELECT count(*) FROM dead_letters") == 0
     assert outside.twilio.receive("+31600000001", "Hoeveel verlof is er bij een verhuizing?")
-    until(lambda: len(outside.sent_to("+31600000001")) == 2, 20)  # the conversation goes on
+    until(lambda: len(outside.sent_to("+31600000001")) == 2)  # the conversation goes on
 
 
 def test_killed_right_after_storing_nothing_is_lost(outside: Outside) -> None:
@@ -122,7 +122,7 @@ def test_killed_right_after_storing_nothing_is_lost(outside: Outside) -> None:
         outside.twilio.receive(number, QUESTION, wait=False)
     until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self") >= 5)
     kill_and_start_again(outside)
-    until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self") == 20, 20)
+    until(lambda: outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self") == 20)
     until(lambda: settles(outside), 40)
     assert [len(outside.sent_to(number)) for number in numbers] == [1] * 20
     assert outside.database.value("SELECT count(*) FROM messages WHERE NOT from_self AND answered_by IS NULL") == 0
@@ -134,10 +134,10 @@ def test_a_planned_stop_finishes_or_gives_back_and_uses_no_attempt(outside: Outs
     until(lambda: [r for r in outside.openai.requests if r.path.endswith("/chat/completions")])
     assert outside.host is not None
     outside.host.signal(signal.SIGTERM)
-    outside.host.wait(10)
+    outside.host.wait(30)
     assert outside.database.rows("SELECT status, attempts FROM ai_jobs WHERE type = 'autoreply'") == [("pending", 0)]
     outside.start_host()
-    until(lambda: len(outside.sent_to("+31600000001")) == 1, 20)
+    until(lambda: len(outside.sent_to("+31600000001")) == 1)
 
 
 def test_a_frozen_host_that_wakes_up_late_sends_nothing(outside: Outside) -> None:
@@ -150,10 +150,10 @@ def test_a_frozen_host_that_wakes_up_late_sends_nothing(outside: Outside) -> Non
     frozen.signal(signal.SIGSTOP)
     outside.port = 0
     second = outside.start_host()
-    until(lambda: len(outside.sent_to("+31600000001")) == 1, 20)
+    until(lambda: len(outside.sent_to("+31600000001")) == 1)
     frozen.signal(signal.SIGCONT)
-    until(lambda: "lease_lost" in outside.logged(), 20)
-    until(lambda: settled(outside), 20)
+    until(lambda: "lease_lost" in outside.logged())
+    until(lambda: settled(outside))
     assert len(outside.sent_to("+31600000001")) == 1
     second.stop()
     frozen.kill()
@@ -165,4 +165,4 @@ def test_a_host_whose_starter_is_gone_stops_by_itself(outside: Outside) -> None:
     assert process is not None
     assert process.stdin is not None
     process.stdin.close()  # as the end of `up` does, also by SIGKILL
-    assert outside.host.wait(10) == 0
+    assert outside.host.wait(30) == 0

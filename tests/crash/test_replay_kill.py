@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared.db.pool import Database
-from shared.queue import replays
+from shared.queue import replays, replays_drive
 from shared.queue.dead_letters import Filter
 from shared.queue.job import Complete, Job, JobType, Lease, Verdict
 from shared.queue.worker import Limits, Worker
@@ -51,7 +51,7 @@ def working(database: Database) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(20)
+        thread.join(30)
 
 
 def test_each_dead_letter_runs_once_however_often_its_replay_is_killed(database: Database, database_url: str) -> None:
@@ -78,17 +78,17 @@ def test_each_dead_letter_runs_once_however_often_its_replay_is_killed(database:
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             try:
-                eventually(lambda before=before: restarted() > before, 30)  # type: ignore[misc]
+                eventually(lambda before=before: restarted() > before)  # type: ignore[misc]
             finally:
                 running.kill()
-                running.wait(10)
-        eventually(lambda: replays.advance(database, plan.id).state == "done", 30)
+                running.wait(30)
+        eventually(lambda: replays_drive.advance(database, plan.id).state == "done")
 
         def is_idle() -> bool:
             with database.connection() as connection:
                 return replays.became(connection, plan.id) == replays.Became(0, 0, 0)
 
-        eventually(is_idle, 30)
+        eventually(is_idle)
     with database.connection() as connection:
         ended = replays.show(connection, plan.id)
         assert ended is not None

@@ -170,14 +170,14 @@ def test_a_process_that_was_frozen_before_its_request_sends_nothing_when_it_wake
     frozen.start()
     assert frozen.pid is not None
     try:
-        eventually(lambda: site.world.value("SELECT count(*) FROM messages WHERE status = 'sending'"), 15)
+        eventually(lambda: site.world.value("SELECT count(*) FROM messages WHERE status = 'sending'"))
         eventually(lambda: is_stopped(frozen.pid))
         began = boot_clock()
         site.go_on()
         assert len(site.sent_to(address)) == 1
         eventually(lambda: boot_clock() - began > INTENT_SECONDS)
         os.kill(frozen.pid, signal.SIGCONT)
-        frozen.join(20)
+        frozen.join(30)
         assert frozen.exitcode == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -43,7 +43,7 @@ def worker(url: str, job_type: str, *boundary: str) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(30)
         for pipe in (process.stdin, process.stdout):
             if pipe:
                 pipe.close()
@@ -83,7 +83,7 @@ class Killed:
             second.drain(8, 1)
             return set(self.bench.states()) == {"done"}
 
-        eventually(is_over, 30)
+        eventually(is_over)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,8 @@ def test_a_worker_that_was_frozen_beyond_its_lease_changes_nothing(database: Dat
             begun = {process.stdout.readline().split()[-1] for _ in turn}
             assert begun == {str(job) for job in turn.values()}
             process.send_signal(signal.SIGSTOP)
-            eventually(lambda: bench.rescue() or not bench.states().get("processing"), 10)
-            eventually(lambda: (bench.rescue(), bench.states().get("processing"))[1] is None, 10)
+            eventually(lambda: bench.rescue() or not bench.states().get("processing"))
+            eventually(lambda: (bench.rescue(), bench.states().get("processing"))[1] is None)
             taken = bench.claim(9, "frozen")
             assert sorted(bench.finish(*taken)) == sorted(turn.values())
             process.send_signal(signal.SIGCONT)

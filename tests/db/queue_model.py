@@ -7,6 +7,7 @@ the operations themselves take; what is due in the same moment is in the order i
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -140,9 +141,19 @@ class Model:
 
     # What workers do
 
-    def claimable(self, types: Iterable[str], passed_by: Sequence[ModelJob]) -> dict[str, list[ModelJob]]:
-        """What a claim may take of each type, in its order; a type whose rest has passed rests on, and gives one."""
-        rooms = {job_type: self._room(job_type) for job_type in types}
+    def due(self) -> Counter[str]:
+        """How many jobs of each type a claim that begins now finds due."""
+        return Counter(job.type for job in self.jobs if job.status == "pending" and job.due <= self.moment)
+
+    def claimable(
+        self, types: Iterable[str], passed_by: Sequence[ModelJob], seen: Counter[str] | None = None
+    ) -> dict[str, list[ModelJob]]:
+        """What a claim may take of each type, in its order; a type whose rest has passed rests on, and gives one.
+
+        `seen` is what is due without what another transaction has not committed: a job that is not there yet is no probe.
+        """
+        found = self.due() if seen is None else seen
+        rooms = {job_type: self._room(job_type, found[job_type]) for job_type in types}
         due = [j for j in self.jobs if j.status == "pending" and j.due <= self.moment and rooms.get(j.type)]
         due = sorted((job for job in due if job not in passed_by), key=lambda job: job.place)
         suspects = [job for job in due if job.is_suspect]
@@ -152,10 +163,9 @@ class Model:
         may = [job for job in due if not job.is_suspect or job in suspects[:1]]
         return {job_type: [job for job in may if job.type == job_type][:room] for job_type, room in rooms.items()}
 
-    def _room(self, job_type: str) -> int:
+    def _room(self, job_type: str, due: int) -> int:
         settings = self.types[job_type]
         mine = [job for job in self.jobs if job.type == job_type]
-        due = sum(job.status == "pending" and job.due <= self.moment for job in mine)
         room = due if not settings.paused else 0
         if settings.max_running is not None:
             room = min(room, max(settings.max_running - sum(job.status == "processing" for job in mine), 0))

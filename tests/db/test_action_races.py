@@ -65,7 +65,7 @@ def test_taking_over_races_with_the_worker(world: World) -> None:
         began = drafting if round_ < 45 else sending
 
         def take(target: UUID = target, began: threading.Event = began, turns: int = round_ * 600) -> str:
-            assert began.wait(10)
+            assert began.wait(30)
             for _ in range(turns):  # a little later each round
                 pass
             with world.database.transaction() as connection:

@@ -14,7 +14,7 @@ from cli import __main__ as command
 from cli.output import Status
 from shared.db.pool import Database
 from shared.errors import UserError
-from shared.queue import replay, store
+from shared.queue import closing, replay, store
 from tests.fakes.desk import (
     ADDRESS,
     ANSWER,
@@ -40,7 +40,7 @@ def world(database: Database) -> World:
 
 def cancel(world: World, *jobs: UUID) -> list[str]:
     with world.database.connection() as connection:
-        return list(replay.cancel(connection, jobs, who=WHO).values())
+        return list(closing.cancel(connection, jobs, who=WHO).values())
 
 
 def job(world: World, job_type: str = "autoreply") -> UUID:
@@ -169,11 +169,11 @@ def test_cancelling_races_with_the_worker(world: World) -> None:
         together = threading.Barrier(2)
 
         def work(together: threading.Barrier = together) -> None:
-            together.wait(10)
+            together.wait(30)
             world.app.worker.poll_once(4)
 
         def press(target: UUID = target, together: threading.Barrier = together) -> str:
-            together.wait(10)
+            together.wait(30)
             return cancel(world, target)[0]
 
         with ThreadPoolExecutor(2) as pool:
@@ -195,10 +195,10 @@ def test_a_dead_letter_is_closed_with_its_reason(world: World) -> None:
     world.says(OTHER, "hoeveel verlof heb ik?")
     nobody = uuid4()
     with world.database.connection() as connection:
-        assert replay.close(connection, [dead, job(world), nobody], who=WHO, reason=" telefonisch\n beantwoord\0 ") == {
+        assert closing.close(connection, [dead, job(world), nobody], who=WHO, reason=" telefonisch\n beantwoord\0 ") == {
             dead: "closed", job(world): "not failed", nobody: "not found",
         }  # fmt: skip
-        assert replay.close(connection, [dead], who=WHO, reason="nog eens") == {dead: "not failed"}
+        assert closing.close(connection, [dead], who=WHO, reason="nog eens") == {dead: "not failed"}
         assert replay.restart(connection, [dead], who=WHO) == {dead: "not failed"}
     reason = "telefonisch beantwoord\ufffd"
     assert world.rows("SELECT closed_by, closed_reason FROM ai_jobs WHERE id = %(id)s", id=dead) == [(WHO, reason)]
@@ -212,7 +212,7 @@ def test_a_dead_letter_is_closed_with_its_reason(world: World) -> None:
 def test_closing_wants_a_reason(world: World, reason: str, name: str) -> None:
     (dead,) = dies(world, "hoeveel verlof heb ik?")
     with world.database.connection() as connection, pytest.raises(UserError) as refused:
-        replay.close(connection, [dead], who=WHO, reason=reason)
+        closing.close(connection, [dead], who=WHO, reason=reason)
     assert refused.value.name == name
     assert world.value("SELECT count(*) FROM dead_letters") == 1
 
@@ -281,7 +281,7 @@ def test_closing_what_is_held_ends_its_messages_too(world: World, who: str) -> N
     assert flagged(world) == "held"
     dead = world.value("SELECT id FROM dead_letters")
     with world.database.connection() as connection:
-        assert replay.close(connection, [dead], who=WHO, reason="the phone shows it") == {dead: "closed"}
+        assert closing.close(connection, [dead], who=WHO, reason="the phone shows it") == {dead: "closed"}
     assert world.rows("SELECT status, held_reason FROM messages WHERE from_self") == [("failed", "closed")]
     assert world.rows("SELECT what FROM message_events ORDER BY id DESC LIMIT 1") == [("closed",)]
     assert flagged(world) is None
@@ -290,5 +290,5 @@ def test_closing_what_is_held_ends_its_messages_too(world: World, who: str) -> N
 def test_closing_leaves_other_reasons_to_ask_for_a_person(world: World) -> None:
     (dead,) = dies(world, "hoeveel verlof heb ik?")
     with world.database.connection() as connection:
-        replay.close(connection, [dead], who=WHO, reason="a colleague calls")
+        closing.close(connection, [dead], who=WHO, reason="a colleague calls")
     assert flagged(world) == "content_filter"

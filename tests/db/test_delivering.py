@@ -38,6 +38,12 @@ def run_once(gateway: Gateway) -> int:
     return gateway.app.worker.poll_once(8)
 
 
+def are_all(gateway: Gateway, state: str) -> bool:
+    """Run what is due; whether each delivery is so by then."""
+    gateway.run()
+    return gateway.rows("SELECT DISTINCT state FROM webhook_deliveries") == [(state,)]
+
+
 def one(gateway: Gateway, url: str, **settings: Any) -> tuple[UUID, UUID]:
     """An endpoint and one delivery to it."""
     endpoint = gateway.endpoint(url, **settings)
@@ -112,6 +118,39 @@ def test_an_address_that_became_forbidden_is_a_dead_letter(database: Database) -
     gateway.run()
     found = gateway.delivery(delivery)
     assert (found.state, found.status, found.error_class) == ("dead", "failed", "address_refused")
+
+
+@pytest.mark.parametrize(
+    "host", ["💩.example.org", f"{'a' * 64}.example.org", "a..example.org"], ids=["emoji", "long", "empty"]
+)
+def test_an_address_that_cannot_exist_is_a_dead_letter_at_once(gateway: Gateway, host: str) -> None:
+    endpoint, delivery = one(gateway, "https://hooks.example.org/")
+    gateway.execute(
+        "UPDATE webhook_endpoints SET url = %(url)s WHERE id = %(id)s", id=endpoint, url=f"https://{host}/hook"
+    )
+    gateway.run()
+    found = gateway.delivery(delivery)
+    assert (found.state, found.tries, found.status, found.error_class) == ("dead", 1, "failed", "bad_host_name")
+
+
+def test_what_waits_for_a_disabled_endpoint_is_seen_as_dead_letters_and_is_replayed(gateway: Gateway) -> None:
+    with Receiver(answer(500)) as receiver:
+        endpoint = gateway.endpoint(receiver.url)
+        gateway.deliveries(endpoint, 7)
+        gateway.run()
+        assert gateway.state(endpoint, "open_until"), "some wait for their next try, the others for the breaker"
+        gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '3 hours'")
+        with gateway.database.connection() as connection:
+            endpoints.disable(connection, endpoint, who="anna", reason="moved")
+        eventually(lambda: are_all(gateway, "dead"), 10)
+        dead = gateway.rows("SELECT id, error_class FROM dead_letters")
+        assert [row[1] for row in dead] == ["endpoint_disabled"] * 7
+        receiver.says = answer(200)
+        with gateway.database.connection() as connection:
+            endpoints.enable(connection, endpoint, who="anna")
+            restart(connection, [row[0] for row in dead], who="anna")
+        eventually(lambda: are_all(gateway, "delivered"), 10)
+    assert gateway.value("SELECT count(*) FROM dead_letters") == 0
 
 
 def test_410_ends_the_endpoint_and_what_waits_for_it(gateway: Gateway) -> None:
@@ -308,14 +347,14 @@ def test_hanging_endpoints_hold_nobody_up(gateway: Gateway) -> None:
             gateway.deliveries(endpoint, 5)
         with ThreadPoolExecutor(1) as pool:
             draining = pool.submit(gateway.app.worker.drain, 4, 30)
-            eventually(lambda: len(well.arrivals) == 50, 20, "all others")
-            eventually(lambda: hanging.waiting == 20, 10, "all that hang are under way")
+            eventually(lambda: len(well.arrivals) == 50, what="all others")
+            eventually(lambda: hanging.waiting == 20, what="all that hang are under way")
             assert not draining.done()
             gateway.deliveries(others[0])  # one that comes later
-            eventually(lambda: len(well.arrivals) == 51, 10)
+            eventually(lambda: len(well.arrivals) == 51)
             gateway.app.stop()
             hanging.release.set()
-            draining.result(20)
+            draining.result(30)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("job_")]
     assert gateway.value("SELECT count(*) FROM webhook_deliveries WHERE state = 'waiting'") == 20
 
@@ -327,11 +366,11 @@ def test_more_hang_than_there_are_slots_to_lend(gateway: Gateway) -> None:
             gateway.deliveries(gateway.endpoint(hanging.url, timeout_seconds=30), 4)
         with ThreadPoolExecutor(1) as pool:
             draining = pool.submit(gateway.app.worker.drain, 2, 30)
-            eventually(lambda: hanging.waiting == 34, 20, "two slots and 32 that are lent")
+            eventually(lambda: hanging.waiting == 34, what="two slots and 32 that are lent")
             assert gateway.value("SELECT count(*) FROM ai_jobs WHERE status = 'processing'") == 34
             gateway.app.stop()
             hanging.release.set()
-            draining.result(20)
+            draining.result(30)
     assert gateway.value("SELECT max(tries) FROM webhook_deliveries") == 1
 
 
@@ -342,9 +381,9 @@ def test_a_planned_stop_gives_back_what_hangs(gateway: Gateway) -> None:
             draining = pool.submit(gateway.app.worker.drain, 2, 30)
             eventually(lambda: hanging.waiting == 1)
             gateway.app.stop()
-            eventually(lambda: gateway.delivery(delivery).status == "pending", 10, "given back after six seconds")
+            eventually(lambda: gateway.delivery(delivery).status == "pending", what="given back after six seconds")
             hanging.release.set()
-            draining.result(20)
+            draining.result(30)
         found = gateway.delivery(delivery)
         assert (found.state, found.attempts) == ("waiting", 0)
         assert gateway.attempts(delivery)[0]["outcome"] is None

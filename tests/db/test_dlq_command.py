@@ -179,10 +179,10 @@ def test_an_interrupted_watch_says_how_to_go_on(world: World, database_url: str)
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        eventually(lambda: world.value("SELECT restarted FROM replays"), 20)
+        eventually(lambda: world.value("SELECT restarted FROM replays"))
     finally:
         watching.send_signal(signal.SIGINT)
-        out, said = watching.communicate(timeout=20)
+        out, said = watching.communicate(timeout=30)
     replay_id = world.value("SELECT id FROM replays")
     assert (watching.returncode, out) == (Status.FAILED, "")
     assert f"the workers go on with it. `dlq stop {replay_id}` stops it" in said
@@ -193,7 +193,7 @@ def test_a_replay_that_somebody_else_stops_ends_the_watch(world: World, capsys: 
     world.execute(ADD_DEAD, count=50)
 
     def stop() -> None:
-        eventually(lambda: world.value("SELECT restarted FROM replays"), 10)
+        eventually(lambda: world.value("SELECT restarted FROM replays"))
         world.execute("UPDATE replays SET state = 'stopped', stopped_by = 'ben', ended_at = now()")
 
     stopper = threading.Thread(target=stop)

@@ -273,6 +273,48 @@ def test_a_change_of_rate_waits_for_nothing_that_somebody_holds(world: World) ->
     assert min(found[:2]) > 3000
 
 
+def test_another_address_begins_without_the_failures_of_the_one_before(world: World) -> None:
+    mine, other = add(world, wanted=replace(PLAIN, concurrency=2)).id, add(world, "other").id
+    world.execute(
+        "UPDATE webhook_endpoints SET failures_in_row = 7, open_until = now() + interval '5 minutes', average_ms = 4000,"
+        " promised_until = now() + interval '1 hour'"
+    )
+    parked, backing_off = [waiting(world, mine, why=PARKED) for _ in range(4)], waiting(world, mine, attempts=2)
+    others = waiting(world, other, why=PARKED)
+    change(world, mine, replace(PLAIN, concurrency=2, timeout_seconds=5.0), seen=1)
+    assert find(world).health == "resting", "the address is the same"
+    change(world, mine, replace(PLAIN, concurrency=2, url="https://elsewhere.example.org/"), seen=2)
+    found = find(world)
+    assert (found.health, found.failures_in_row, found.average_ms) == ("well", 0, None)
+    moments = "SELECT extract(epoch FROM next_run_at - min(next_run_at) OVER ())::float8 FROM ai_jobs WHERE id = ANY (%(jobs)s)"
+    assert sorted(round(row[0], 3) for row in world.rows(moments, jobs=parked)) == [0.0, 0.05, 0.1, 0.15], "no burst"
+    assert max(due_in(world, *parked)) < 1.0
+    assert min(due_in(world, backing_off, others)) > 3000
+    with world.database.connection() as connection:
+        assert [row.health for row in endpoints.list_endpoints(connection) if row.id == other] == ["resting"]
+
+
+def test_what_waits_for_an_endpoint_that_is_disabled_dies_soon(world: World) -> None:
+    mine, other = add(world).id, add(world, "other").id
+    jobs = [waiting(world, mine, why=PARKED), waiting(world, mine, why=PROMISED), waiting(world, mine, attempts=3)]
+    jobs += [waiting(world, mine, why=PARKED) for _ in range(7)]
+    others = waiting(world, other, why=PARKED)
+    held = waiting(world, mine, why=PARKED)
+    with world.database.transaction() as holder, world.database.connection() as connection:
+        holder.execute("SELECT FROM ai_jobs WHERE id = %(id)s FOR UPDATE", {"id": held})
+        endpoints.disable(connection, mine, who=ANNA)
+    moments = "SELECT extract(epoch FROM next_run_at - min(next_run_at) OVER ())::float8 FROM ai_jobs WHERE id = ANY (%(jobs)s)"
+    assert sorted(round(row[0], 3) for row in world.rows(moments, jobs=jobs)) == pytest.approx(
+        [0.005 * place for place in range(10)], abs=0.002
+    )
+    assert max(due_in(world, *jobs)) < 1.0
+    assert min(due_in(world, others, held)) > 3000, "one is another's, the other somebody held"
+    with world.database.connection() as connection:
+        assert endpoints.hasten_disabled(connection) == 1, "the chore finds what was left"
+        assert endpoints.hasten_disabled(connection) == 0
+    assert due_in(world, held)[0] < 1.0
+
+
 def test_enabling_lets_go_at_once_what_waited_for_the_breaker(world: World) -> None:
     mine = add(world).id
     world.execute("UPDATE webhook_endpoints SET failures_in_row = 5, open_until = now() + interval '5 minutes'")

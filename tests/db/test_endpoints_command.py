@@ -112,6 +112,8 @@ def test_what_is_wrong_is_one_sentence(
         (["add", "orders", "--url", URL], Status.USAGE, "There is an endpoint orders already."),
         (["add", "x", "--url", "https://10.0.0.1/"], Status.USAGE, "name it in OUTBOUND_ALLOW_HOSTS"),
         (["add", "x", "--url", "http://hooks.example.org/"], Status.USAGE, "OUTBOUND_ALLOW_HOSTS"),
+        (["add", "x", "--url", "https://💩.example/"], Status.USAGE, "cannot exist: it has a character"),
+        (["add", "x", "--url", f"https://{'a' * 64}.example/"], Status.USAGE, "one of its parts has more"),
         (["add", "x", "--url", URL, "--rate", "fast"], Status.USAGE, "--rate is a number"),
         (["add", "x", "--url", URL, "--rate", "nan"], Status.USAGE, "A rate is"),
         (["add", "x", "--url", URL, "--schedule", "never"], Status.USAGE, "--schedule is table or decorrelated"),
@@ -123,6 +125,7 @@ def test_what_is_wrong_is_one_sentence(
         (["change", "orders"], Status.USAGE, "Give what is to be changed"),
         (["change", "orders", "--no-headers", "--header", "A: 1"], Status.USAGE, "cannot both be"),
         (["change", "orders", "--url", "https://[::1]/"], Status.USAGE, "not a public address"),
+        (["change", "orders", "--url", "https://a..example/"], Status.USAGE, "cannot exist: it begins with a dot"),
         (["enable", "orders"], Status.USAGE, "orders is enabled, and nothing holds it up."),
     ):
         assert main(["endpoints", *words]) == status, words

@@ -136,12 +136,6 @@ def test_an_event_is_shown_with_its_whole_way(world: Sending) -> None:
     assert found.attempts[waiting] == []
 
 
-@pytest.mark.parametrize("text", [f"evt_{UUID(int=7).hex}", str(UUID(int=7)), f" {UUID(int=7).hex} "])
-def test_an_id_is_read_as_it_is_shown(text: str) -> None:
-    assert events.parse_id(text) == UUID(int=7)
-    assert events.parse_id("evt_x") is None
-
-
 def older(world: Sending, age: str) -> None:
     world.execute(OLDER.format(table="webhook_events", column="received_at", age=age))
     world.execute(OLDER.format(table="webhook_receipts", column="completed_at", age=age))
@@ -195,6 +189,18 @@ def test_events_that_arrived_are_forgotten_and_those_that_did_not_never(world: S
     found = {row[0] for row in world.rows("SELECT id FROM webhook_events")}
     assert found == {*kept.values(), undecided, young, lately}
     assert world.count("webhook_attempts") == 3
+
+
+def test_what_was_closed_or_replayed_elsewhere_is_forgotten_as_long_after_that(world: Sending) -> None:
+    endpoint, event = add_endpoint(world, "one"), add_event(world)
+    for state in ("closed", "replayed"):
+        delivery, job = add_delivery(world, endpoint, "dead", event=event)
+        world.execute("UPDATE webhook_deliveries SET state = %(state)s WHERE id = %(id)s", id=delivery, state=state)
+        world.force("UPDATE ai_jobs SET closed_at = now(), closed_by = 'anna' WHERE id = %(id)s", id=job)
+    older(world, "31 days")
+    assert forget(world) == 0
+    world.force(OLDER.format(table="ai_jobs", column="closed_at", age="31 days"))
+    assert forget(world) == 1
 
 
 def test_forgetting_goes_on_where_it_was(world: Sending) -> None:

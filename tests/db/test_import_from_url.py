@@ -81,6 +81,7 @@ def test_the_command_says_what_is_wrong(
         (["https://10.0.0.1/mensen.csv"], Status.USAGE, "10.0.0.1 is not a public address"),
         (["http://example.org/mensen.csv"], Status.USAGE, "The URL must be https"),
         ([file.as_uri()], Status.USAGE, "The URL must be https://HOST/"),
+        (["https://💩.example/mensen.csv"], Status.USAGE, "The URL's host name 💩.example cannot exist"),
         (["https://localhost/mensen.csv"], Status.USAGE, "localhost is not a public address"),
     ):
         assert main(["people", "import", *words]) == status, words

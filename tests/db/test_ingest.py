@@ -204,7 +204,7 @@ def test_two_jobs_of_one_document_end_with_one_set(database: Database) -> None:
     together = threading.Barrier(4)
 
     def swap() -> None:
-        together.wait(timeout=10)
+        together.wait(timeout=30)
         with database.transaction() as mine:
             replace_chunks(mine, document, chunks)
 

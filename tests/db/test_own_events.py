@@ -15,9 +15,9 @@ from shared.conversation import attention, inbound
 from shared.conversation.overdue import flag_overdue
 from shared.db.pool import Database
 from shared.errors import Failure, FailureKind, HeldError, PermanentError
-from shared.queue import replay, store
+from shared.queue import closing, replay, store
 from shared.queue.job import Job, Lease, Snooze, Verdict
-from tests.fakes.deliveries import add_delivery, add_endpoint, add_event, forget_deliveries
+from tests.fakes.deliveries import add_delivery, add_endpoint, forget_deliveries
 from tests.fakes.desk import ADDRESS, conversation, dies, flagged, fresh, raising, take_over
 from tests.fakes.queue_bench import TYPE, QueueBench
 from tests.fakes.replies import callback
@@ -124,7 +124,7 @@ def it_is_overdue(world: World) -> None:
 def its_job_is_cancelled(world: World) -> None:
     world.says(ADDRESS, QUESTION)
     with world.database.connection() as connection:
-        replay.cancel(connection, [world.value("SELECT id FROM ai_jobs")], who="anna")
+        closing.cancel(connection, [world.value("SELECT id FROM ai_jobs")], who="anna")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_two_who_ask_for_the_same_person_at_once_are_told_once(world: World) -> 
 
     def ask(_: int) -> None:
         with world.database.connection() as connection:
-            together.wait(10)
+            together.wait(30)
             flag(connection, talk)
 
     with ThreadPoolExecutor(6) as pool:
@@ -191,7 +191,7 @@ def test_two_who_ask_for_the_same_person_at_once_are_told_once(world: World) -> 
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [((), 0), (("response.completed",), 0), (("job.failed",), 0), (("conversation.needs",), 0),
-     (("conversation.needs_person",), 1), (("conversation.*",), 1), (("x", "*"), 1)],
+     (("conversation.needs_person",), 1), (("conversation.*",), 1), (("x", "*"), 0), (("c*",), 1)],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
 )  # fmt: skip
 def test_only_who_asks_is_told_and_when_nobody_does_nothing_is_written(
@@ -272,7 +272,7 @@ def test_what_is_put_back_finished_cancelled_or_closed_is_not_told_and_a_second_
     waits, goes = bench.add(2)
     bench.worker.poll_once(2)
     with bench.database.connection() as connection:
-        assert replay.cancel(connection, [waits], who="anna") == {waits: "cancelled"}
+        assert closing.cancel(connection, [waits], who="anna") == {waits: "cancelled"}
     assert bench.rows(TOLD) == []
     bench.work = fails
     bench.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
@@ -281,7 +281,7 @@ def test_what_is_put_back_finished_cancelled_or_closed_is_not_told_and_a_second_
     with bench.database.connection() as connection:
         replay.restart(connection, [goes], who="anna")
         bench.worker.poll_once(1)
-        assert replay.close(connection, [goes], who="anna", reason="no") == {goes: "closed"}
+        assert closing.close(connection, [goes], who="anna", reason="no") == {goes: "closed"}
     assert len(bench.rows(TOLD)) == 2
 
 
@@ -315,7 +315,7 @@ def buried(world: World, job: UUID | None, error_class: str) -> None:
 
 
 def test_that_telling_failed_is_told_to_nobody_else_it_would_never_end(world: World) -> None:
-    add_endpoint(world, "engineers", "*")
+    add_endpoint(world, "engineers", "job.*")
     dies_delivering(world)
     ours = "SELECT id, data FROM webhook_events WHERE type = 'job.failed' ORDER BY seq"
     ((event, data),) = world.rows(ours)
@@ -326,8 +326,6 @@ def test_that_telling_failed_is_told_to_nobody_else_it_would_never_end(world: Wo
     asked = world.value("SELECT id FROM webhook_events WHERE type = 'conversation.needs_person'")
     dies_delivering(world, asked)
     assert len(world.rows(ours)) == 2, "one of another event is"
-    dies_delivering(world, add_event(world, "job.failed"))
-    assert len(world.rows(ours)) == 3, "its source says job.failed too: that has nothing to do with ours"
 
 
 def test_a_payload_that_cannot_be_read_dies_and_is_told(world: World) -> None:

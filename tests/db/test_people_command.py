@@ -33,7 +33,7 @@ def world(database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
     thread.start()
     yield made
     ended.set()
-    thread.join(10)
+    thread.join(30)
 
 
 def test_the_demo_people(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_a_backlog_of_one_type_makes_no_other_wait_and_is_not_starved(bench: Ben
 def test_a_job_of_the_future_waits(bench: Bench) -> None:
     with bench.database.connection() as connection:
         store.enqueue(connection, {"type": TYPE}, delay_seconds=60)
-        assert store.next_due(connection, [TYPE]) == pytest.approx(60, abs=2)
+        assert store.next_due(connection, [TYPE]) == pytest.approx(60, abs=10)
     assert bench.claim() == []
 
 
@@ -162,7 +162,7 @@ def test_transient_failures_wait_ten_and_twenty_seconds_and_the_third_is_final(b
         bench.execute("UPDATE ai_jobs SET next_run_at = now() WHERE id = %(id)s", id=job)
         assert bench.worker.poll_once(1) == 1
         waits.append(bench.row(job)["wait"])
-    assert waits[:2] == [pytest.approx(10, abs=1), pytest.approx(20, abs=1)]
+    assert waits[:2] == [pytest.approx(10, abs=4), pytest.approx(20, abs=4)]
     assert bench.delays[:2] == [10.0, 20.0]
     row = bench.row(job)
     assert (row["status"], row["attempts"], row["error_class"]) == ("failed", 3, "flaky")
@@ -197,7 +197,7 @@ def test_a_snooze_uses_no_attempt_but_not_for_ever(bench: Bench) -> None:
     bench.worker.poll_once(1)
     row = bench.row(job)
     assert (row["status"], row["attempts"], row["claims"]) == ("pending", 0, 1)
-    assert row["wait"] == pytest.approx(30, abs=1)
+    assert row["wait"] == pytest.approx(30, abs=10)
     bench.execute("UPDATE ai_jobs SET next_run_at = now(), run_started_at = now() - interval '59.9 minutes'")
     bench.worker.poll_once(1)
     assert (bench.row(job)["status"], bench.row(job)["error_class"]) == ("failed", "expired")
@@ -447,7 +447,7 @@ def test_slots_of_all_drains_together_are_bounded(bench: Bench) -> None:
     for _ in range(30):
         bench.add()
     with ThreadPoolExecutor(5) as pool:
-        total = sum(pool.map(lambda _: worker.drain(2, 5), range(5)))
+        total = sum(pool.map(lambda _: worker.drain(2, 30), range(5)))
     assert (total, most) == (30, 3)
 
 
@@ -458,14 +458,14 @@ def test_a_drain_without_a_free_slot_waits_for_one(bench: Bench) -> None:
     def work(job: Job, lease: Lease) -> Verdict:
         if not busy.is_set():
             busy.set()
-            assert release.wait(5)
+            assert release.wait(30)
         return Complete()
 
     bench.work = work
     bench.add()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(worker.drain, 1, 5)
-        assert busy.wait(5)
+        assert busy.wait(30)
         bench.add()
         second = pool.submit(worker.drain, 1, 10)
         assert not release.wait(0.2)

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from shared.db.pool import Conn, Database
 from shared.errors import Failure, PermanentError
-from shared.queue import replay, replays, store
+from shared.queue import replay, replays, replays_drive, store
 from shared.queue.dead_letters import Filter
 from shared.queue.job import Complete, Job, JobType, Lease, Write
 from shared.queue.worker import Limits, Worker
@@ -114,7 +114,7 @@ def test_a_replay_forgets_crashes(bench: QueueBench, database: Database) -> None
     World(database).force(DIED_IN_CRASHES)
     with database.connection() as connection:
         plan = replays.start(connection, Filter(), who="An", reason="mended", rate=1000)
-    assert replays.advance(database, plan.id, seconds=5).restarted == 4
+    assert replays_drive.advance(database, plan.id, seconds=5).restarted == 4
     World(database).force(FAILED_TWICE)
     assert claimable(bench) == 4
 

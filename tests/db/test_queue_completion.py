@@ -63,7 +63,7 @@ def test_a_row_that_somebody_has_locked_keeps_the_others_from_nothing(bench: Que
     run = threading.Event()
 
     def work(job: Job, lease: Lease) -> Verdict:
-        assert run.wait(10)
+        assert run.wait(30)
         return Complete()
 
     bench.work = work
@@ -75,7 +75,7 @@ def test_a_row_that_somebody_has_locked_keeps_the_others_from_nothing(bench: Que
             run.set()
             eventually(lambda: bench.states() == {"processing": 1, "done": 7})
             assert not drained.done()  # it returns when all is recorded
-        assert drained.result(10) == 8
+        assert drained.result(30) == 8
     assert bench.states() == {"done": 8}
 
 
@@ -147,13 +147,13 @@ def test_a_lease_is_kept_until_its_job_is_recorded(database: Database) -> None:
 
     def work(claimed: Job, lease: Lease) -> Verdict:
         started.set()
-        run.wait(10)
+        run.wait(30)
         return Complete()
 
     bench.work = work
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(bench.worker.poll_once, 1)
-        assert started.wait(5)
+        assert started.wait(30)
         first = bench.row(job)["lease_until"]
         with bench.database.transaction() as other:
             other.execute("SELECT FROM ai_jobs WHERE id = %s FOR KEY SHARE", [job])
@@ -161,7 +161,7 @@ def test_a_lease_is_kept_until_its_job_is_recorded(database: Database) -> None:
             run.set()
             eventually(lambda: bench.rows("SELECT now() > %(first)s", first=first)[0][0])
             eventually(lambda: bench.rows("SELECT lease_until > now() FROM ai_jobs")[0][0])
-        assert ran.result(10) == 1
+        assert ran.result(30) == 1
     assert bench.outcomes(job) == ["done"]
 
 

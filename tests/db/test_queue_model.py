@@ -5,13 +5,10 @@ MODEL_EXAMPLES=2000 in the environment tries as many stories, drawn anew each ti
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import os
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,24 +17,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
-from psycopg.rows import dict_row
 
-from shared.conversation import inbound, thread
 from shared.db.pool import Conn, Database
-from shared.errors import Failure, FailureKind, LeaseLost
-from shared.jobs.autoreply import COVER_BURIED
-from shared.queue import replay, store
-from shared.queue.job import Complete, Job, JobType, Lease, Write
-from shared.queue.outcome import Outcomes
-from tests.db.queue_model import AUTOREPLY, LEASE_SECONDS, Model, ModelJob
-from tests.fakes.bare_reply import COVER, GIVE_UP, SAVE_DRAFT, TO_SENDING, TO_SENT
-from tests.fakes.lent import Lent
+from shared.errors import Failure, FailureKind
+from shared.queue import closing, replay, store
+from tests.db.queue_model import AUTOREPLY, LEASE_SECONDS, ModelJob
+from tests.db.queue_story import FLAKY, QueueStory
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "0"))
 SETTINGS = settings(
@@ -52,23 +42,7 @@ SETTINGS = settings(
 CONNECTIONS = 3
 REST_SECONDS = 70.0
 AGE_LIMIT = 200.0
-FLAKY = Failure(FailureKind.TRANSIENT, "flaky", "the other side is tired")
-REFUSED = Failure(FailureKind.PERMANENT, "refused", "never")
 WAITING = Failure(FailureKind.TRANSIENT, "waiting", "not yet")
-
-JUMP = """
-    UPDATE ai_jobs SET next_run_at = next_run_at - by, lease_until = lease_until - by, run_started_at = run_started_at - by,
-        claimed_at = claimed_at - by, created_at = created_at - by, updated_at = updated_at - by
-    FROM make_interval(secs => %(by)s) AS by
-"""
-JUMP_TYPES = "UPDATE job_types SET resting_until = resting_until - make_interval(secs => %(by)s)"
-JOBS = """
-    SELECT j.id, j.type, c.address, j.status, j.attempts, j.max_attempts, j.claims, j.run, j.lease_token AS token, j.rerun,
-        j.has_crashed, j.error_class, j.closed_reason, j.next_run_at > now() AS waits,
-        coalesce(j.lease_until < now(), false) AS is_expired,
-        rank() OVER (PARTITION BY j.type, j.status ORDER BY j.next_run_at, j.seq) AS place
-    FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id ORDER BY j.seq
-"""
 COLUMNS = (
     "id", "type", "address", "status", "attempts", "max_attempts", "claims", "run", "token", "rerun", "has_crashed",
     "error_class", "closed_reason",
@@ -84,16 +58,6 @@ CLEAN = (
     "UPDATE job_types SET paused = false, max_running = NULL, failures_in_row = 0, resting_until = NULL, resting_reason = NULL",
 )  # fmt: skip
 
-# What a row may become, in one step of ours, beside staying as it is.
-LEGAL = {
-    "pending": {"processing", "closed"},
-    "processing": {"pending", "done", "failed"},
-    "failed": {"pending", "closed"},
-    "done": set(),
-    "closed": set(),
-}
-
-numbers = itertools.count(1)
 which = st.integers(min_value=0, max_value=2**16)
 connections = st.integers(min_value=0, max_value=CONNECTIONS - 1)
 seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0])
@@ -101,33 +65,8 @@ seldom = st.sampled_from([False] * 5 + [True])
 kinds = st.sampled_from([(0, 1, 2), (0,), (1,), (2,), (0, 1), (0, 1, 2)])
 
 
-def on_bury(job: Job, failure: Failure) -> Sequence[Write]:
-    """What an autoreply's burial leaves behind, without the apology."""
-    if job.type != AUTOREPLY:
-        return ()
-    covers = Write(COVER_BURIED, {"job_id": job.id, "conversation_id": job.conversation_id})
-    return (covers, Write(GIVE_UP, {"id": job.id}))
-
-
-class QueueMachine(RuleBasedStateMachine):
-    """Operations of the store and of people, each on one of several connections; workers keep their tokens for ever."""
-
-    def __init__(self, lent: Sequence[Conn]) -> None:
-        super().__init__()
-        self.number = next(numbers)
-        self.lent = lent
-        self.types = [f"model_{self.number}_a", f"model_{self.number}_b", AUTOREPLY]
-        self.model = Model(self.types)
-        self.claims: list[Job] = []  # ever made, the newest last
-        self.poisoned: list[Job] = []  # seen by a rescuer, and perhaps settled by another since
-        self.seen: dict[UUID, str] = {}
-        self.agreed_at = 0
-        for connection in lent:
-            connection.execute(
-                "SELECT setseed(0.5)"
-            )  # the claim draws between types: a story told again must be the same
-        for job_type in self.types[:2]:
-            lent[0].execute("INSERT INTO job_types (type) VALUES (%(type)s)", {"type": job_type})
+class QueueMachine(QueueStory):
+    """Operations of the store and of people, each on one of several connections."""
 
     # What comes in
 
@@ -150,11 +89,12 @@ class QueueMachine(RuleBasedStateMachine):
     def claim_while_a_message_comes_in(self, place: int, size: int) -> None:
         """The job that it joins, or makes, is passed by: it is locked, or not there yet, until the message is."""
         self.begin()
-        joined = self.model.active(self.address(place))
+        joined, seen = self.model.active(self.address(place)), self.model.due()
         with self.lent[0].transaction():
             self.says(self.lent[0], f"SM-{self.number}-{len(self.model.messages)}", place, 0.0)
             now_active = self.model.active(self.address(place))
-            self.take(self.lent[1], size, self.types, passed_by=[job for job in (joined, now_active) if job])
+            passed_by = [job for job in (joined, now_active) if job]
+            self.take(self.lent[1], size, self.types, passed_by=passed_by, seen=seen)
 
     # What workers do
 
@@ -370,11 +310,11 @@ class QueueMachine(RuleBasedStateMachine):
         job = self.any_job(index, lambda job: job.is_dead if closes else job.status == "pending")
         assert job.id is not None
         if closes:
-            assert replay.close(self.lent[on], [job.id], who="anna", reason="x") == {
+            assert closing.close(self.lent[on], [job.id], who="anna", reason="x") == {
                 job.id: self.model.closed(job, "x")
             }
         else:
-            assert replay.cancel(self.lent[on], [job.id], who="anna") == {job.id: self.model.cancelled(job)}
+            assert closing.cancel(self.lent[on], [job.id], who="anna") == {job.id: self.model.cancelled(job)}
 
     @rule(kind=st.integers(0, 2), paused=seldom, most=st.sampled_from([None, 1, 2]))
     def configure(self, kind: int, paused: bool, most: int | None) -> None:
@@ -463,155 +403,6 @@ class QueueMachine(RuleBasedStateMachine):
         for message in self.model.messages:
             assert message.answered_by is not None
             assert message.answered_by.status == "failed" or message.answered_by.draft == "sent"
-
-    # How it is done
-
-    def begin(self) -> None:
-        self.model.step += 1
-
-    def bind(self) -> list[dict[str, Any]]:
-        """The rows of all jobs; those that the model has not seen yet are its newest, in their order."""
-        with self.lent[0].cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(JOBS).fetchall()
-        assert len(rows) == len(self.model.jobs)
-        for row, job in zip(rows, self.model.jobs, strict=True):
-            job.id = job.id or row["id"]
-        return rows
-
-    def address(self, place: int) -> str:
-        return f"+3161{self.number:06}{place}"
-
-    def held(self) -> list[Job]:
-        return [job for job in self.claims if self.model.holder(job.lease_token)]
-
-    def reading(self) -> list[Job]:
-        """Autoreplies in hand that have no draft yet."""
-        return [job for job in self.held() if job.type == AUTOREPLY and not self.model.of(job.id).draft]
-
-    def late(self) -> list[Job]:
-        return [job for job in self.claims if not self.model.holder(job.lease_token)]
-
-    def pick(self, index: int) -> Job:
-        found = self.held()
-        return found[-1 - index % len(found)]
-
-    def pick_late(self, index: int) -> Job:
-        """Mostly one whose job another worker has now: that is where a late write would do harm."""
-        taken_over = [job for job in self.late() if self.model.of(job.id).status == "processing"] if index % 4 else []
-        found = taken_over or self.late()
-        return found[-1 - index % len(found)]
-
-    def any_job(self, index: int, likely: Callable[[ModelJob], bool]) -> ModelJob:
-        """One to which it can be done, four times out of five."""
-        found = [job for job in self.model.jobs if likely(job)] if index % 5 else []
-        return (found or self.model.jobs)[-1 - index % len(found or self.model.jobs)]
-
-    def says(self, connection: Conn, sid: str, place: int, settle: float) -> None:
-        address = self.address(place)
-        said = inbound.Inbound(sid, address, None, None, "hoeveel verlof heb ik?", [], None, {})
-        stored = inbound.store(Lent(connection), said, settle_seconds=settle, default_language="nl")
-        assert stored.is_new == self.model.inbound(sid, address, settle)
-
-    def take(
-        self,
-        connection: Conn,
-        size: int,
-        types: list[str],
-        *,
-        passed_by: Sequence[ModelJob] = (),
-        done: Sequence[Job] = (),
-        finished: dict[UUID, bool] | None = None,
-    ) -> Sequence[Job]:
-        """Claim, and compare with what may be taken: of each type the first in order, in all as many as there is room for."""
-        turn = store.turn(connection, done, size, types, LEASE_SECONDS)
-        assert turn.finished == (finished or {})
-        self.bind()
-        may = self.model.claimable(types, passed_by) if size else {}
-        found = turn.claimed
-        assert len(found) == min(size, sum(len(jobs) for jobs in may.values()))
-        taken = [self.model.of(job.id) for job in found]
-        assert taken == sorted(taken, key=lambda job: job.place)
-        for job_type, jobs in may.items():
-            mine = [job for job in taken if job.type == job_type]
-            assert mine == jobs[: len(mine)]
-        for job, row in zip(taken, found, strict=True):
-            self.model.claimed(job, row.lease_token)
-            assert (row.attempts, row.claims, row.run) == (job.attempts, job.claims, job.run)
-        self.claims += found
-        return found
-
-    def draft(self, connection: Conn, job: Job, *, saves: bool) -> None:
-        assert job.conversation_id is not None
-        with Lease(Lent(connection), job, LEASE_SECONDS).transaction() as fenced:
-            found = thread.read(fenced, job, job.conversation_id)
-            holder = self.model.of(job.id)
-            expected = self.model.read(holder)
-            assert [message.provider_sid for message in found.open] == [message.sid for message in expected]
-            if saves and expected:
-                key = {"id": job.id, "conversation_id": job.conversation_id}
-                fenced.execute(COVER, key | {"ids": [message.id for message in found.open]})
-                fenced.execute(SAVE_DRAFT, key)
-                self.model.drafted(holder, expected)
-
-    def do_complete(self, connection: Conn, job: Job) -> None:
-        """As an autoreply does: what has no draft reads and makes one first, and with the completion it is sent."""
-        holder = self.model.of(job.id)
-        if job.type == AUTOREPLY and not holder.draft:
-            self.draft(connection, job, saves=True)
-        writes = [Write(TO_SENDING, {"id": job.id}), Write(TO_SENT, {"id": job.id})] if holder.draft else []
-        with connection.transaction():
-            assert store.mark_done(connection, job, writes) is holder.rerun
-        self.model.completed(holder)
-
-    def do_bury(self, connection: Conn, job: Job) -> None:
-        holder = self.model.of(job.id)
-        with connection.transaction():
-            assert store.mark_failed(connection, job, REFUSED, on_bury(job, REFUSED)) is holder.rerun
-        self.model.buried(holder, "refused")
-
-    def do_bury_poisoned(self, connection: Conn, job: Job) -> None:
-        types = {name: JobType(name, lambda job, lease: Complete(), on_bury=on_bury) for name in self.types}
-        outcomes = Outcomes(Lent(connection), types, lambda seconds: None, LEASE_SECONDS, threading.Event())
-        holder = self.model.holder(job.lease_token)
-        outcomes.bury_poisoned(job)
-        if holder in self.model.expired():
-            assert holder is not None
-            self.model.buried(holder, "poison", "crashed")
-
-    def refused(self, move: Callable[[], object], connection: Conn | None = None) -> None:
-        begun = connection.transaction() if connection else contextlib.nullcontext()
-        with pytest.raises(LeaseLost), begun:
-            move()
-
-    def write_late(self, connection: Conn, job: Job) -> None:
-        """Everything that a worker can write, by one that no longer has the job."""
-        write = Write("UPDATE ai_jobs SET max_attempts = 99 WHERE id = %(id)s", {"id": job.id})
-        moves: list[Callable[[], object]] = [
-            lambda: store.mark_done(connection, job),
-            lambda: store.mark_done(connection, job, [write]),
-            lambda: store.mark_failed(connection, job, REFUSED, on_bury(job, REFUSED)),
-            lambda: store.requeue_with_backoff(connection, job, FLAKY, 1),
-            lambda: store.continue_job(connection, job, [write]),
-            lambda: store.give_back(connection, job),
-            lambda: Lease(Lent(connection), job, LEASE_SECONDS).insist(write),
-        ]
-        for move in moves:
-            self.refused(move, connection)
-        assert store.renew(connection, {job.id: job.lease_token}, LEASE_SECONDS) == 0
-        assert store.turn(connection, [job], 0, self.types, LEASE_SECONDS).finished == {}
-        self.do_bury_poisoned(connection, job)
-
-    def pass_time(self, seconds: float) -> None:
-        with self.lent[0].transaction():
-            self.lent[0].execute("SET LOCAL session_replication_role = replica")
-            self.lent[0].execute(JUMP, {"by": seconds})
-            self.lent[0].execute(JUMP_TYPES, {"by": seconds})
-        self.model.now += seconds
-
-    def moved(self, job_id: UUID, state: str) -> None:
-        before = self.seen.get(job_id, state)
-        assert state == before or state in LEGAL[before], f"{before} → {state}"
-        self.seen[job_id] = state
 
 
 @pytest.fixture

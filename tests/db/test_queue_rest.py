@@ -176,7 +176,8 @@ def test_after_a_pause_an_age_is_counted_from_the_resumption_also_for_what_crash
     )
     world.execute("UPDATE job_types SET age_from = now() - interval '10 seconds'")
     with database.connection() as connection:
-        assert [round(job.age_seconds) for job in store.poisoned(connection, ["suggest"])] == [10]
+        (poisoned,) = store.poisoned(connection, ["suggest"])
+    assert 10 <= poisoned.age_seconds < 100  # of an hour
 
 
 def test_what_a_fault_of_the_database_has_hit_comes_back_spread(database: Database) -> None:

@@ -160,12 +160,12 @@ def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
         for count in (2, 3):
             site.add(waits="in vain" if count == 3 else "yes")
             left = pool.submit(wake, f"leaves {count}")
-            left.result(10)
+            left.result(30)
             assert len(site.waiting) == count
         assert not stays.done()
         assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'processing'") == 3
         site.answered.set()
-        stays.result(10)
+        stays.result(30)
     assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 2
     assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND error_class = 'dropped'") == 1
     # By then the others' invocations are over, and the platform would drop their lines.
@@ -181,7 +181,7 @@ def test_only_as_many_drains_linger_as_there_are_jobs_to_linger_for(jobs: Databa
         drains = [pool.submit(site.worker.drain, 1, 30) for _ in range(2)]
         eventually(lambda: any(drain.done() for drain in drains))
         assert not site.ran
-        assert sorted(drain.result(10) for drain in drains) == [0, 1]
+        assert sorted(drain.result(30) for drain in drains) == [0, 1]
 
 
 def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it(jobs: Database) -> None:
@@ -196,4 +196,4 @@ def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it
         site.add()
         eventually(lambda: site.has_run(1))
         site.answered.set()
-        assert drain.result(10) == 2
+        assert drain.result(30) == 2

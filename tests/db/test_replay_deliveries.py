@@ -15,9 +15,11 @@ from cli import __main__ as command
 from cli.output import Status
 from shared.db.pool import Database
 from shared.errors import UserError
-from shared.queue import dead_letters, replay, replays
+from shared.queue import closing, dead_letters, replay, replays, replays_drive
 from shared.queue.dead_letters import Filter
 from shared.queue.replays import Replay
+from shared.queue.replays_dry_run import count_replay
+from shared.webhooks import endpoints, events
 from shared.webhooks.resend import Resent, resend
 from tests.fakes.deliveries import add_delivery, add_endpoint, add_event, forget_deliveries
 from tests.fakes.desk import lines, refused
@@ -55,7 +57,7 @@ def plan(world: World, *, rate: float = 1000.0, to: str | None = None, **filters
 
 
 def advance(world: World, found: Replay) -> Replay:
-    return replays.advance(world.database, found.id)
+    return replays_drive.advance(world.database, found.id)
 
 
 def send(world: World, delivery: UUID, *, to: str | None = None, reason: str = WHY) -> Resent | None:
@@ -107,7 +109,9 @@ def test_each_dead_delivery_goes_to_the_other_endpoint_as_one_of_its_own_and_is_
     )
     slots = [row[0] for row in world.rows(SLOTS)]
     assert [round(later - slots[0], 3) for later in slots] == [0.0, 0.25, 0.5], "each is due at its slot"
-    assert {row[0] for row in world.rows("SELECT state FROM webhook_deliveries WHERE replay_of IS NULL")} == {"dead"}
+    assert {row[0] for row in world.rows("SELECT state FROM webhook_deliveries WHERE replay_of IS NULL")} == {
+        "replayed"
+    }
     told = {line.what: line.details for line in lines(world)}
     assert told["start_replay"]["to"] == "archive"
     assert told["replay_jobs"]["jobs"] == [str(job) for _, job in dead]
@@ -124,7 +128,7 @@ def test_what_is_no_delivery_is_left_out_and_counted_and_the_numbers_add_up(worl
         'INSERT INTO ai_jobs (payload, status) VALUES (\'{"type": "deliver_event", "delivery_id": "x"}\', \'failed\')'
     )
     with world.database.connection() as connection:
-        asked = replays.dry_run(connection, Filter(), rate=2.0, to="archive")
+        asked = count_replay(connection, Filter(), rate=2.0, to="archive")
     assert (asked.total, asked.restarted, asked.not_deliveries, asked.to) == (4, 2, 2, "archive")
     found = advance(world, plan(world, to="archive"))
     assert (found.state, found.restarted, found.not_deliveries, found.skipped) == ("done", 1, 2, 1)
@@ -143,7 +147,7 @@ def test_hundreds_go_once_each_whoever_drives_and_a_paused_type_keeps_them(world
     world.execute("UPDATE job_types SET paused = false")
     found = plan(world, to="archive")
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda _: replays.advance(world.database, found.id, seconds=5), range(3)))
+        list(pool.map(lambda _: replays_drive.advance(world.database, found.id, seconds=5), range(3)))
     assert advance(world, found).restarted == 120
     assert world.rows(
         "SELECT endpoint_id, count(*)::int, count(DISTINCT replay_of)::int FROM webhook_deliveries WHERE replay_of IS NOT NULL"
@@ -243,7 +247,7 @@ def test_those_who_send_the_same_one_again_at_once_send_it_once(world: World, fo
     together = Barrier(4)
 
     def once(_: int) -> str:
-        together.wait(10)
+        together.wait(30)
         try:
             send(world, delivery)
         except UserError as wrong:
@@ -269,15 +273,35 @@ def test_what_is_on_its_way_or_held_is_not_sent_again(world: World) -> None:
     assert lines(world) == []
 
 
-def test_a_cancelled_delivery_is_dead_and_can_be_sent_again(world: World) -> None:
+def test_a_cancelled_delivery_is_closed_and_can_be_sent_again(world: World) -> None:
     delivery, job = add_delivery(world, add_endpoint(world, "billing"), "waiting")
     assert job
     with world.database.connection() as connection:
-        assert replay.cancel(connection, [job], who=WHO) == {job: "cancelled"}
-    assert world.rows("SELECT state FROM webhook_deliveries") == [("dead",)]
+        assert closing.cancel(connection, [job], who=WHO) == {job: "cancelled"}
+    assert world.rows("SELECT state, died_at, waits_until FROM webhook_deliveries") == [("closed", None, None)]
     sent = send(world, delivery)
     assert sent
     assert sent.delivery_id != delivery
+
+
+def test_what_was_replayed_elsewhere_or_closed_is_no_open_dead_letter_any_more(world: World) -> None:
+    billing, _ = add_endpoint(world, "billing"), add_endpoint(world, "archive")
+    (elsewhere, _), (_, closed), (dead, _) = (add_delivery(world, billing) for _ in range(3))
+    assert closed
+    assert send(world, elsewhere, to="archive")
+    with world.database.connection() as connection:
+        closing.close(connection, [closed], who=WHO, reason="they have it by post")
+        found = endpoints.find_endpoint(connection, "billing")
+        shown = events.list_events(connection, limit=10, show="dead")
+        everything = events.list_events(connection, limit=10)
+    assert found
+    assert found.dead == 1
+    assert [event.dead for event in shown] == [1]
+    assert [(event.dead, event.closed, event.replayed) for event in everything] == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    again = send(world, elsewhere)
+    assert again
+    assert again.to == "billing", "it may go here too, as a delivery of its own"
+    assert world.value("SELECT state FROM webhook_deliveries WHERE id = %(id)s", id=dead) == "dead"
 
 
 # What arrives
@@ -303,7 +327,7 @@ def test_dead_ones_arrive_where_they_are_sent_as_the_same_events_and_say_which_r
     assert {one.headers["x-replay-id"] for one in came} == {str(found.id)}
     assert not {one.headers["x-idempotency-key"] for one in came} & {str(one) for one in dead}
     assert gateway.rows("SELECT state, count(*)::int FROM webhook_deliveries GROUP BY 1 ORDER BY 1") == [
-        ("dead", 3), ("delivered", 3),
+        ("delivered", 3), ("replayed", 3),
     ]  # fmt: skip
     assert gateway.value("SELECT count(*)::int FROM dead_letters") == 0
 

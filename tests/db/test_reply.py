@@ -37,6 +37,19 @@ def test_a_question_gets_one_answer_with_its_source(world: World) -> None:
     assert callback == f"https://antwoord.example.org/api/twilio/status?message={message}&try=1"
 
 
+@pytest.mark.parametrize("said", ["Je hebt 200 uur verlof. [1]", ""])
+def test_an_answer_that_was_cut_off_is_not_sent(world: World, said: str) -> None:
+    """Its sources may bear it out as far as it goes: what it still had to say, nobody knows."""
+    world.model.says, world.model.is_whole = lambda _: said, False
+    world.says(ADDRESS, "hoeveel verlof heb ik?")
+    world.run()
+    [sent] = world.sent_to(ADDRESS)
+    assert "200 uur" not in sent
+    assert flagged(world) == "unanswered"
+    assert len(world.model.asked) == 1
+    assert world.rows("SELECT purpose, model FROM messages WHERE source = 'ai'") == [("unanswered", "fake-chat")]
+
+
 def test_a_burst_is_one_question(world: World) -> None:
     for text in ("hoi", "ik heb een vraag", "hoeveel vakantiedagen heb ik?"):
         world.says(ADDRESS, text)

@@ -12,7 +12,7 @@ import pytest
 from shared.clients.deadline import TooLate
 from shared.db.pool import Database
 from shared.errors import PermanentError, TransientError
-from shared.queue import replay
+from shared.queue import closing, replay
 from tests.fakes.desk import flagged, fresh, replay_all
 from tests.fakes.replies import ADDRESS, ANSWER, APOLOGY, NOTICE, Refused, job_row, raising, reply_row
 from tests.fakes.world import World, run_all
@@ -196,5 +196,5 @@ def test_a_cancelled_answer_asks_for_a_person(world: World) -> None:
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     job = world.value("SELECT id FROM ai_jobs")
     with world.database.connection() as connection:
-        assert replay.cancel(connection, [job], who="test") == {job: "cancelled"}
+        assert closing.cancel(connection, [job], who="test") == {job: "cancelled"}
     assert flagged(world) == "cancelled"

@@ -256,14 +256,14 @@ def test_a_late_suggestion_does_not_replace_one_that_answers_more(manual: World)
         if "ouderschapsverlof" in messages[-1]["content"].partition("<question")[2]:
             return "Beide staan erin. [1]"
         slow.set()
-        assert finished.wait(10)
+        assert finished.wait(30)
         return "Alleen de eerste. [1]"
 
     manual.model.says = says
     ask(manual)
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(manual.app.worker.poll_once, 1)
-        assert slow.wait(10)
+        assert slow.wait(30)
         manual.says(ADDRESS, "en ouderschapsverlof?")
         assert manual.app.worker.poll_once(1) == 1
         finished.set()
@@ -435,7 +435,7 @@ def test_two_people_approve_at_once_and_one_message_goes_out(manual: World, roun
     together = threading.Barrier(4)
 
     def press(n: int) -> str | None:
-        together.wait(10)
+        together.wait(30)
         try:
             approve(manual, found.id, None if n % 2 else f"Tekst van {n}")
         except UserError as wrong:
@@ -456,7 +456,7 @@ def test_approving_races_with_an_own_answer(manual: World, round_: int) -> None:
     together = threading.Barrier(2)
 
     def press() -> str | None:
-        together.wait(10)
+        together.wait(30)
         try:
             approve(manual, found.id)
         except UserError as wrong:
@@ -464,7 +464,7 @@ def test_approving_races_with_an_own_answer(manual: World, round_: int) -> None:
         return "sent"
 
     def write() -> None:
-        together.wait(10)
+        together.wait(30)
         send_own(manual)
 
     with ThreadPoolExecutor(2) as pool:

@@ -290,7 +290,16 @@ def test_the_chore_logs_one_line_of_json(world: World, caplog: pytest.LogCapture
         )
     world.force("""INSERT INTO ai_jobs (payload, status, closed_at) VALUES ('{"type": "suggest"}', 'failed', NULL)""")
     log()
-    nothing = {"event": "gauges", "dead_letters": 0, "oldest_due_seconds": 0.0, "deliveries_due": 0, "retry_depth": 0}
+    world.execute("UPDATE webhook_endpoints SET open_until = now()")
+    log()
+    world.execute("UPDATE webhook_endpoints SET disabled_at = now(), disabled_reason = 'gone'")
+    log()
+    assert [line["breakers_open"] for line in lines] == [0, 0, 1, 0]
+    del lines[2:], lines[1]["breakers_open"]
+    nothing = {
+        "event": "gauges", "dead_letters": 0, "oldest_due_seconds": 0.0, "deliveries_due": 0, "retry_depth": 0,
+        "breakers_open": 0,
+    }  # fmt: skip
     assert lines[0] == nothing
     assert lines[1].pop("oldest_due_seconds") == pytest.approx(90, abs=20)
     assert lines[1] == {

@@ -10,8 +10,9 @@ from shared.clients.twilio import Template
 from shared.conversation.text import utf16_units
 from shared.conversation.window import VARIABLE_UNITS, template_for
 from shared.db.pool import Database
-from shared.queue import replay, replays
+from shared.queue import replay
 from shared.queue.dead_letters import Filter
+from shared.queue.replays_dry_run import count_replay
 from tests.fakes.desk import flagged, fresh, replay_all
 from tests.fakes.replies import ADDRESS, ANSWER, NOTICE, QUESTION, callback, raising
 from tests.fakes.world import World, run_all
@@ -85,7 +86,7 @@ def test_bulk_replay_takes_it_along_once_there_is_a_template(world: World) -> No
     run_all(world)
     templated = World(world.database, TWILIO_TEMPLATE_SID=TEMPLATE)
     with world.database.connection() as connection:
-        assert replays.dry_run(connection, Filter(), rate=1.0).left_out == 0, "it surely never left"
+        assert count_replay(connection, Filter(), rate=1.0).left_out == 0, "it surely never left"
     assert replay_all(templated).restarted == 1
     run_all(templated)
     assert templated.line.accepted[0]["template"] == Template(TEMPLATE, {"1": FLAT})

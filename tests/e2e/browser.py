@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from cli.test import browser
 
@@ -17,6 +17,9 @@ _FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+
+expect.set_options(timeout=30_000)  # the end of a hang: a busy machine may take more than the five seconds of before
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class ConsolePage:
             viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, reduced_motion="reduce",
             device_scale_factor=screen.scale if PICTURES else 1, color_scheme="light", storage_state=state, accept_downloads=True,
         )  # fmt: skip
-        self._context.set_default_timeout(10_000)
+        self._context.set_default_timeout(30_000)
         self._context.add_init_script(RECORDER)
         self.page: Page = self._context.new_page()
         self.problems: list[str] = []
@@ -133,7 +133,7 @@ class ConsolePage:
         notice = self.page.locator("p.notice[role=status]:not([hidden])")
         expect(notice).to_have_text(self.t.text(f"notice.{key}", **values))
 
-    def appears(self, what: Locator, name: str, seconds: float = 10.0) -> None:
+    def appears(self, what: Locator, name: str, seconds: float = 30.0) -> None:
         """Wait until something is there; each look is that of somebody who comes back to the window, which refreshes it."""
 
         def look() -> bool:
@@ -156,7 +156,7 @@ class ConsolePage:
     def focus(self) -> str:
         """What has the focus now, as text. Raises AssertionError if a person cannot see that it has."""
         what = str(self.page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
-        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what!r} can be seen")
+        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), what=f"that the focus on {what!r} can be seen")
         return what
 
     def tab_to(self, what: Locator) -> None:

@@ -45,7 +45,7 @@ class Employees:
         sql = """SELECT j.status, j.attempts FROM ai_jobs j JOIN conversations c ON c.id = j.conversation_id
             WHERE c.address = %(phone)s AND j.type = 'autoreply' ORDER BY j.seq DESC LIMIT 1"""
         wanted, phone = [(status, attempts)], self.phone(name)
-        eventually(lambda: self._up.database.rows(sql, phone=phone) == wanted, 10, f"{name}'s job that is {wanted}")
+        eventually(lambda: self._up.database.rows(sql, phone=phone) == wanted, what=f"{name}'s job that is {wanted}")
 
     def fail(self, question: str, *names: str) -> None:
         """Each of them asks what the model's content filter stops."""

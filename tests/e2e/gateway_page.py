@@ -28,7 +28,7 @@ class GatewayPage:
         self._context = browser.new_context(
             viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, reduced_motion="reduce"
         )
-        self._context.set_default_timeout(10_000)
+        self._context.set_default_timeout(30_000)
         self._context.add_init_script(REFUSED)
         self.page: Page = self._context.new_page()
         self.problems: list[str] = []

@@ -57,7 +57,7 @@ STICKS_OUT = """() => {
 }"""
 
 
-def appears(what: Locator, name: str, seconds: float = 10.0) -> None:
+def appears(what: Locator, name: str, seconds: float = 30.0) -> None:
     """Wait until there is such an element; the browser's own waiting looks twice a second only."""
     eventually(what.count, seconds, name)
 
@@ -86,7 +86,7 @@ class PhonePage:
             viewport={"width": screen.width, "height": screen.height}, locale=screen.locale, reduced_motion="reduce",
             device_scale_factor=screen.scale,
         )  # fmt: skip
-        self._context.set_default_timeout(10_000)
+        self._context.set_default_timeout(30_000)
         self._context.add_init_script(RECORDER)
         self.page: Page = self._context.new_page()
         self.problems: list[str] = []
@@ -247,7 +247,7 @@ class PhonePage:
     def focus(self) -> str:
         """What has the focus now: its id or class. Raises AssertionError if a person cannot see that it has."""
         what = str(self.page.evaluate("document.activeElement.id || document.activeElement.className"))
-        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), 2, f"that the focus on {what} can be seen")
+        eventually(lambda: self.page.evaluate(FOCUS_IS_SEEN), what=f"that the focus on {what} can be seen")
         return what
 
     # ---- the layout

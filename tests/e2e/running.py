@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -92,10 +93,13 @@ class Inside:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address that nobody listens on at this moment, and that the system gives to nobody by itself:
+    those it gives are above 32,768, and another worker may have one of them before the host that it was found for."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Outside:
@@ -173,7 +177,7 @@ def embed_now(app: App, database: Database, paths: list[Path]) -> None:
         pass
 
 
-def until[T](condition: Callable[[], T], seconds: float = 10.0) -> T:
+def until[T](condition: Callable[[], T], seconds: float = 30.0) -> T:
     """Poll until the condition is true; what it gave."""
     return eventually(condition, seconds)
 

@@ -1,4 +1,5 @@
-"""azd's hooks as processes: `az` and `azd` are programs that note what they are asked, the database is a real one.
+"""azd's hooks behind provisioning and deploying, as processes: `az` and `azd` are programs that note what they are asked, and
+the database is a real one.
 
 What only Azure has is stood in for: `pgaadauth_create_principal_with_oid` is a function of this cluster's.
 """
@@ -6,42 +7,35 @@ What only Azure has is stood in for: `pgaadauth_create_principal_with_oid` is a 
 from __future__ import annotations
 
 import base64
-import datetime
 import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg
 import pytest
 
 from cli.azure import database as azure_database
-from cli.azure import preflight as checks
 from cli.azure.command import bring_up, is_for_later, look
 from cli.azure.database import Server, prepare
-from cli.azure.parameters import read_parameters
-from cli.azure.values import Values, read_answers
+from cli.azure.values import Values
 from cli.azure.vault import Vault
 from cli.doctor.command import is_wrong
-from cli.doctor.finding import Finding, State
+from cli.doctor.finding import State
 from cli.output import Output
 from local.postgres import EmbeddedPostgres
 from local.standins.storage_queue import QueueStandIn
 from shared.errors import UserError
 from tests.e2e.running import Outside, Rows
-from tests.fakes.azure_cli import CHAT, DEPLOYER, EMBEDDING, REGION, SUBSCRIPTION, AzureCli, offered, usage
-from tests.fakes.site import Site
+from tests.fakes.azure_cli import DEPLOYER, ROOT, AzureCli
+from tests.fakes.azure_hooks import Address, preflight, run, signed_in
 
-ROOT = Path(__file__).resolve().parents[2]
 ROLE, IDENTITY = "id-antwoord-proef", "00000000-1111-2222-3333-444444444444"
 DATABASE = "azure_hooks"
 TOKEN = "twilio-token-0123456789abcdef"
-TODAY = datetime.datetime.now(datetime.UTC).date()
 STAND_IN = """
     CREATE OR REPLACE FUNCTION pgaadauth_create_principal_with_oid(
         rolename text, objectid text, objecttype text, isadmin boolean, ismfa boolean)
@@ -55,31 +49,9 @@ STAND_IN = """
 """
 
 
-def run(cli: AzureCli, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """One hook's command, with nothing in its environment but what azd gives."""
-    given = cli.environment | {"PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")} | more
-    return subprocess.run(
-        [sys.executable, "-m", "cli", "azure", *arguments], env=given, cwd=ROOT, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
-def socket_folder(postgres: EmbeddedPostgres) -> str:
-    return parse_qs(urlsplit(postgres.url()).query)["host"][0]
-
-
 @pytest.fixture
 def cli(tmp_path: Path) -> AzureCli:
-    """A signed-in deployer with a fresh azd environment."""
-    found = AzureCli(tmp_path)
-    found.change(
-        "azd", AZURE_ENV_NAME="proef", AZURE_LOCATION=REGION, AZURE_SUBSCRIPTION_ID=SUBSCRIPTION, AZURE_PRINCIPAL_ID="p",
-        ALERT_EMAIL="beheer@example.org", TWILIO_ACCOUNT_SID="AC" + "0" * 32, TWILIO_WHATSAPP_FROM="whatsapp:+31201234567",
-    )  # fmt: skip
-    return found
-
-
-# --- preflight
+    return signed_in(tmp_path)
 
 
 @pytest.fixture
@@ -88,201 +60,8 @@ def address() -> Iterator[str]:
         yield service.url
 
 
-class Address(Site):
-    """Answers every path with one address, as the public services do."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(health={}, text=text)
-
-
-def preflight(cli: AzureCli, address: str) -> dict[str, Finding]:
-    """The findings by name, in this process; of several with one name the wrong one."""
-    values = cli.values
-    by_name: dict[str, Finding] = {}
-    for one in checks.check(values, read_parameters(values.given), address_service=address, today=TODAY):
-        if one.check not in by_name or one.state is State.WRONG:
-            by_name[one.check] = one
-    return by_name
-
-
-def test_preflight_finds_nothing_and_sets_what_the_templates_read(cli: AzureCli, address: str) -> None:
-    done = run(cli, "preflight", "--json", "--address-service", address)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {one["state"] for one in json.loads(done.stdout)["checks"]} == {"ok"}, done.stdout
-    variables = cli.state["azd"]
-    assert variables["AZURE_PRINCIPAL_NAME"] == DEPLOYER
-    assert variables["DEPLOYER_ADDRESS"] == "203.0.113.7"
-    assert variables["RECOVER_VAULT"] == variables["RECOVER_MODEL"] == "false"
-    assert variables["CONSOLE_CLIENT_ID"] == "app-1"
-    [app] = cli.state["apps"]
-    assert [role["value"] for role in app["appRoles"]] == ["Antwoord.Viewer", "Antwoord.Operator", "Antwoord.Admin"]
-    cli.calls()
-    assert {one.state for one in preflight(cli, address).values()} == {State.OK}
-    again = cli.calls()
-    assert not [call for call in again if call[:3] == ["azd", "env", "set"] or "create" in call]
-
-
-def test_a_registration_is_found_again_when_the_environment_was_lost(cli: AzureCli, address: str) -> None:
-    preflight(cli, address)
-    cli.change("azd", CONSOLE_CLIENT_ID=None)
-    preflight(cli, address)
-    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == "app-1"
-    assert len(cli.state["apps"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("begins", "answer", "check", "words"),
-    [
-        ("az version", {"azure-cli": "2.50.0"}, "az", "upgrade it"),
-        (
-            "az account show", {"id": "another", "name": "x", "state": "Enabled", "user": {"name": "x"}},
-            "signed in", "az account set -s",
-        ),
-        ("az functionapp list-flexconsumption-locations", [{"name": "East US"}], "functions", "AZURE_LOCATION"),
-        ("az functionapp list-flexconsumption-runtimes", [{"version": "3.12"}], "functions", "no Python 3.13"),
-        ("az postgres flexible-server list-skus", [], "postgres", "DATABASE_SKU"),
-        ("az cognitiveservices model list", [offered(CHAT, "2024-01-01"), offered(EMBEDDING)], "model: chat", "2024-01-01"),
-        ("az cognitiveservices model list", [offered(CHAT)], "model: embedding", "EMBEDDING_MODEL"),
-        (
-            "az cognitiveservices model list", [offered(CHAT, None, "2026-01-01"), offered(EMBEDDING)],
-            "model: chat", "was retired",
-        ),
-        ("az cognitiveservices usage list", [usage(CHAT, CHAT.capacity - 1), usage(EMBEDDING)], "quota: chat", "CHAT_CAPACITY"),
-    ],
-    ids=["az", "subscription", "flex", "python", "size", "version", "model", "retired", "quota"],
-)  # fmt: skip
-def test_preflight_says_what_is_wrong_and_what_to_do(
-    cli: AzureCli, address: str, begins: str, answer: Any, check: str, words: str
-) -> None:
-    cli.answer(begins, answer)
-    found = preflight(cli, address)
-    assert found[check].state is State.WRONG, found
-    assert words in found[check].said
-    assert [name for name, one in found.items() if one.state is State.WRONG] == [check]
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "check", "words"),
-    [
-        ("ALERT_EMAIL", None, "values", "ALERT_EMAIL"),
-        ("TWILIO_WHATSAPP_FROM", "020-1234567", "values", "E.164"),
-        ("TWILIO_ACCOUNT_SID", "SK" + "0" * 32, "values", "TWILIO_ACCOUNT_SID"),
-        ("AZURE_ENV_NAME", "proef_1", "name", "hyphens"),
-        ("MAXIMUM_INSTANCES", "1000", "connections", "lower MAXIMUM_INSTANCES"),
-        ("PRIVATE_NETWORK", "on", "values", "PRIVATE_NETWORK: a switch is true or false"),
-        ("CHAT_CAPACITY", "50k", "values", "CHAT_CAPACITY"),
-    ],
-)
-def test_preflight_looks_at_the_values(
-    cli: AzureCli, address: str, variable: str, value: str | None, check: str, words: str
-) -> None:
-    cli.change("azd", **{variable: value})
-    found = preflight(cli, address)
-    assert found[check].state is State.WRONG, found
-    assert words in found[check].said
-
-
-def test_preflight_without_a_sign_in_or_tools(cli: AzureCli, address: str, tmp_path: Path) -> None:
-    cli.fail("az account show", "Please run 'az login' to setup account.")
-    assert "Run `az login`" in preflight(cli, address)["signed in"].said
-    (tmp_path / "azd").unlink()
-    done = run(cli, "preflight", "--address-service", address)
-    assert done.returncode == 1
-    assert "`azd` is not installed" in done.stdout
-    assert "The tools come first" in done.stdout
-    assert "Traceback" not in done.stderr
-
-
-def test_what_was_deleted_is_taken_back_and_what_is_not_allowed_is_done_without(cli: AzureCli, address: str) -> None:
-    cli.answer(
-        "az keyvault list-deleted",
-        [{"name": "kv-1", "properties": {"location": "Sweden Central", "tags": {"azd-env-name": "proef"}}},
-         {"name": "kv-2", "properties": {"location": REGION, "tags": {"azd-env-name": "other"}}}],
-    )  # fmt: skip
-    cli.fail("az ad app", "Insufficient privileges to complete the operation.")
-    found = preflight(cli, address)
-    assert cli.state["azd"]["RECOVER_VAULT"] == "true"
-    assert cli.state["azd"]["RECOVER_MODEL"] == "false"  # kept for two days only: there is none to take back
-    assert found["names"].state is State.ADVICE
-    assert "kv-1" in found["names"].said
-    assert "kv-2" not in found["names"].said
-    assert found["sign-in"].state is State.ADVICE
-    assert "CONSOLE_CLIENT_ID" not in cli.state["azd"]
-
-
-def test_what_azd_has_asked_for_itself_counts_as_set(cli: AzureCli, tmp_path: Path) -> None:
-    cli.change("azd", ALERT_EMAIL=None, TWILIO_WHATSAPP_FROM=None)
-    folder = tmp_path / ".azure" / "proef"
-    folder.mkdir(parents=True)
-    answers = {"alertEmail": "beheer@example.org", "twilioWhatsappFrom": "whatsapp:+31201234567"}
-    (folder / "config.json").write_text(json.dumps({"infra": {"parameters": answers}}))
-    read = read_parameters(cli.values.given, answered=read_answers("proef", tmp_path / ".azure"))
-    assert read.text("alertEmail") == "beheer@example.org"
-    assert set(read.unset) <= {"AZURE_PRINCIPAL_ID"}
-    assert read_answers("another", tmp_path / ".azure") == read_answers("", tmp_path / ".azure") == {}
-
-
-def test_a_pipeline_that_knows_no_outputs_asks_azure_what_is_there(cli: AzureCli, address: str) -> None:
-    cli.answer("az cognitiveservices usage list", [usage(CHAT, 0), usage(EMBEDDING, 0)])  # all of it is in use: by us
-    cli.answer("az cognitiveservices account list", [{"name": "oai-antwoord-abcdefghijklm"}])
-    name = "psql-antwoord-abcdefghijklm"
-    grown = [
-        {"name": f"{name}-r1", "storage": {"storageSizeGb": 256}},
-        {"name": name, "storage": {"storageSizeGb": 64}},
-    ]
-    cli.answer("az postgres flexible-server list", grown)
-    found = preflight(cli, address)
-    assert found["quota"].state is State.LEFT_OUT
-    assert not [one for one in found.values() if one.state is State.WRONG]
-    assert "64 GiB" in found["storage"].said
-    assert cli.state["azd"]["DATABASE_STORAGE_GB"] == "64"
-    assert "storage" not in preflight(cli, address)
-
-
-@pytest.mark.parametrize(
-    "begins",
-    [
-        "az account show", "az ad signed-in-user show", "az keyvault list-deleted", "az ad app list",
-        "az functionapp list-flexconsumption-locations", "az postgres flexible-server list-skus",
-        "az postgres flexible-server list", "az cognitiveservices model list", "az cognitiveservices usage list",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("odd", ["text", [1, None], {"value": 7}], ids=["text", "list", "object"])
-def test_an_answer_of_another_shape_is_a_line_and_no_traceback(
-    cli: AzureCli, address: str, begins: str, odd: Any
-) -> None:
-    cli.answer(begins, odd)
-    assert "python" in preflight(cli, address)
-
-
-def test_a_pipeline_deploys_as_an_application_and_may_not_find_its_address(cli: AzureCli) -> None:
-    account = {
-        "id": SUBSCRIPTION,
-        "name": "x",
-        "state": "Enabled",
-        "user": {"name": "client", "type": "servicePrincipal"},
-    }
-    cli.answer("az account show", account)
-    found = preflight(cli, "http://127.0.0.1:9")
-    assert found["address"].state is State.WRONG
-    assert "DEPLOYER_ADDRESS" in found["address"].said
-    assert cli.state["azd"]["AZURE_PRINCIPAL_NAME"] == "antwoord-deployer"
-    assert cli.state["azd"]["AZURE_PRINCIPAL_TYPE"] == "ServicePrincipal"
-
-
-def test_what_the_templates_take_is_read_from_them(tmp_path: Path) -> None:
-    (tmp_path / "main.bicep").write_text(
-        "param one string = 'a'\nparam two int = 2\n@description('x')\nparam three string\n"
-    )
-    (tmp_path / "main.parameters.json").write_text(
-        json.dumps({"parameters": {"one": {"value": "${ONE=b}"}, "three": {"value": "${THREE}"}, "four": {"value": 4}}})
-    )
-    found = read_parameters({}, tmp_path)
-    assert (found.values, found.unset) == ({"one": "b", "two": 2, "three": "", "four": 4}, ("THREE",))
-    assert read_parameters({"ONE": "c", "THREE": "d"}, tmp_path).values["one"] == "c"
-
-
-# --- provisioned
+def socket_folder(postgres: EmbeddedPostgres) -> str:
+    return parse_qs(urlsplit(postgres.url()).query)["host"][0]
 
 
 @pytest.fixture(scope="module")
@@ -412,15 +191,6 @@ def test_a_sign_in_that_somebody_else_owns_stops_nothing(
     assert [call for call in provisioned.calls() if call[:2] == ["az", "rest"]]  # the app was told of its secrets
 
 
-def test_a_registration_that_was_half_made_is_finished(cli: AzureCli, address: str) -> None:
-    cli.fail("az ad sp create", "a fault in between", times=1)
-    assert preflight(cli, address)["sign-in"].state is State.ADVICE
-    cli.calls()
-    assert preflight(cli, address)["sign-in"].state is State.OK
-    assert [call[:4] for call in cli.calls() if "create" in call] == [["az", "ad", "sp", "create"]]
-    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == "app-1"
-
-
 def test_missing_outputs_and_a_server_that_is_away(cli: AzureCli, provisioned: AzureCli) -> None:
     provisioned.change("azd", DATABASE_HOST="127.0.0.1", APP_IDENTITY_NAME=None)
     with pytest.raises(UserError, match="APP_IDENTITY_NAME is not set"):
@@ -483,11 +253,8 @@ def test_a_url_of_the_server_hides_nothing_from_the_driver() -> None:
     url = Server("db.example.org", "antwoord", "a@b.org", "to/ken?&").url(role="id-x")
     parts = psycopg.conninfo.conninfo_to_dict(url)
     assert (parts["user"], parts["password"], parts["options"]) == ("a@b.org", "to/ken?&", "-c role=id-x")
-    assert parts["sslmode"] == "require"
+    assert parts["sslmode"] == "verify-full"
     assert set(azure_database.EXTENSIONS) == {"vector", "pg_trgm", "unaccent", "btree_gin"}
-
-
-# --- deployed
 
 
 def test_after_a_deployment_documents_are_added_settings_told_and_all_is_checked(
@@ -536,9 +303,6 @@ def test_after_a_deployment_documents_are_added_settings_told_and_all_is_checked
         assert broken.state is State.WRONG
         assert "'twilio-auth-token', which is not in the vault kv-proef" in broken.said
         assert not is_for_later(broken)
-
-
-# --- the hooks themselves
 
 
 @pytest.mark.parametrize(

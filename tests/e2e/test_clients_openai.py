@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from tests.fakes.faulty_server import (
 )
 from tests.fakes.settings import settings
 
+BOUND = {"max_completion_tokens": 1000}
 SHORT = 0.2  # seconds; only where the time has to run out
 PROMPT: list[ChatMessage] = [
     {"role": "system", "content": "Answer from the sources."},
@@ -56,7 +58,7 @@ def fails(plan: Plan, seconds: float = 10.0) -> Failure:
         began = time.monotonic()
         with pytest.raises((openai.OpenAIError, TransientError, PermanentError)) as caught:
             model(server.url, seconds).answer(PROMPT)
-        assert time.monotonic() - began < seconds + 1
+        assert time.monotonic() - began < seconds + 9
         assert server.connections == 1
         assert len(server.seen) <= 1
     return classify(caught.value)
@@ -72,7 +74,9 @@ def test_an_answer() -> None:
     assert seen.json["messages"] == PROMPT
     assert seen.json["temperature"] == 0
     assert isinstance(seen.json["seed"], int)
-    asked_with = {"temperature": 0, "seed": seen.json["seed"]}
+    assert seen.json["max_completion_tokens"] == 1000  # for without a bound Azure reserves the whole context
+    assert "reasoning_effort" not in seen.json
+    asked_with = {"temperature": 0, "seed": seen.json["seed"], "max_completion_tokens": 1000}
     assert said == Answer("Vijfentwintig [1].", "gpt-4o-mini-2024-07-18", asked_with)
 
 
@@ -87,9 +91,33 @@ def test_the_connection_is_kept_between_calls() -> None:
         assert server.connections == 2
 
 
-def test_an_answer_that_was_cut_off_is_an_answer() -> None:
-    with faulty(replies(answer(200, completion("Vijfen", "length")))) as server:
-        assert model(server.url).answer(PROMPT).text == "Vijfen"
+@pytest.mark.parametrize("text", ["Vijfen", "", None])
+def test_an_answer_that_was_cut_off_says_so(text: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    cut = completion(text, "length")
+    cut["usage"] |= {"completion_tokens": 1000, "completion_tokens_details": {"reasoning_tokens": 640}}
+    with faulty(replies(answer(200, cut))) as server:
+        said = model(server.url).answer(PROMPT)
+    assert (said.text, said.is_whole) == (text or "", False)
+    [line] = [json.loads(one) for one in caplog.messages if "answer_cut_off" in one]
+    assert (line["tokens"], line["reasoning_tokens"]) == (1000, 640)
+    assert [record.levelname for record in caplog.records if "answer_cut_off" in record.message] == ["ERROR"]
+
+
+def test_a_cut_answer_without_figures_is_one_too() -> None:
+    bare = completion("Vijfen", "length")
+    del bare["usage"]
+    with faulty(replies(answer(200, bare))) as server:
+        assert not model(server.url).answer(PROMPT).is_whole
+
+
+def test_the_bound_and_the_effort_are_settings() -> None:
+    with faulty(replies(answer(200, completion()))) as server:
+        given = settings(
+            AZURE_OPENAI_ENDPOINT=server.url, AZURE_OPENAI_ANSWER_LIMIT="640", AZURE_OPENAI_REASONING_EFFORT="none"
+        )
+        AzureOpenAI(given).answer(PROMPT)
+        [seen] = server.seen
+    assert (seen.json["max_completion_tokens"], seen.json["reasoning_effort"]) == (640, "none")
 
 
 def test_content_filter_on_the_answer() -> None:
@@ -217,9 +245,9 @@ def refuses(*names: str) -> Plan:
 def test_what_the_model_does_not_take_is_left_out_from_then_on() -> None:
     with faulty(refuses("temperature", "seed")) as server:
         client = model(server.url)
-        assert client.answer(PROMPT).parameters == {}
+        assert client.answer(PROMPT).parameters == BOUND
         assert len(server.seen) == 3
-        assert client.answer(PROMPT).parameters == {}
+        assert client.answer(PROMPT).parameters == BOUND
         assert len(server.seen) == 4
     failure = fails(
         replies(answer(400, {"error": {"message": "no", "param": "messages", "code": "unsupported_value"}}))
@@ -246,15 +274,15 @@ def test_one_is_left_out_and_the_other_kept(error: dict[str, Any]) -> None:
 
     with faulty(replies(judge)) as server:
         client = model(server.url)
-        assert client.answer(PROMPT).parameters == {"temperature": 0}
-        assert client.answer(PROMPT).parameters == {"temperature": 0}
+        assert client.answer(PROMPT).parameters == {"temperature": 0} | BOUND
+        assert client.answer(PROMPT).parameters == {"temperature": 0} | BOUND
         assert len(server.seen) == 3
 
 
 def test_calls_that_learn_it_at_once_forget_nothing_of_it() -> None:
     with faulty(refuses("temperature", "seed")) as server, ThreadPoolExecutor(8) as pool:
         client = model(server.url)
-        assert all(not said.parameters for said in pool.map(lambda _: client.answer(PROMPT), range(16)))
+        assert all(said.parameters == BOUND for said in pool.map(lambda _: client.answer(PROMPT), range(16)))
         known = len(server.seen)
         client.answer(PROMPT)
         assert len(server.seen) == known + 1
@@ -265,8 +293,22 @@ def test_a_model_that_reasons_answers_at_the_first_try_of_a_job() -> None:
     with OpenAIStandIn(refuses=("temperature", "seed")) as standin:
         client = model(standin.url)
         for _ in range(3):
-            assert client.answer(question).parameters == {}
+            assert client.answer(question).parameters == BOUND
         assert len(standin.requests) == 3 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("effort", "left"),
+    [("none", ["max_completion_tokens", "reasoning_effort", "seed", "temperature"]),
+     ("low", ["max_completion_tokens", "reasoning_effort", "seed"]),
+     ("minimal", ["max_completion_tokens", "seed", "temperature"])],
+)  # fmt: skip
+def test_what_the_deployed_model_takes_with_each_effort(effort: str, left: list[str]) -> None:
+    """gpt-5.4 takes temperature without reasoning alone, and `minimal` not at all: no job fails of either."""
+    question: list[ChatMessage] = [{"role": "user", "content": '<question language="nl">\nHoe?\n</question>'}]
+    with OpenAIStandIn() as standin:
+        given = settings(AZURE_OPENAI_ENDPOINT=standin.url, AZURE_OPENAI_REASONING_EFFORT=effort)
+        assert sorted(AzureOpenAI(given).answer(question).parameters) == left
 
 
 def test_text_that_cannot_be_sent_is_permanent() -> None:

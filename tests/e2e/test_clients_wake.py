@@ -199,10 +199,10 @@ def test_waking_never_waits_and_the_backlog_is_bounded() -> None:
         for _ in range(WAITING_AT_MOST):
             wake.wake(60)
         assert wake.dropped == 5 + IMMEDIATE_WAITING_AT_MOST
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10  # one that waited would wait for twenty
         began = time.monotonic()
         wake.close(timeout=0.1)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
 
 
 def test_close_sends_what_waits_and_what_comes_later_is_dropped() -> None:
@@ -210,8 +210,8 @@ def test_close_sends_what_waits_and_what_comes_later_is_dropped() -> None:
         for _ in range(20):
             wake.wake()
         began = time.monotonic()
-        wake.close(timeout=10)
-        assert time.monotonic() - began < 5  # the thread ended; nobody waited the timeout out
+        wake.close(timeout=30)
+        assert time.monotonic() - began < 20  # the thread ended; nobody waited the timeout out
         assert (wake.sent, len(puts(server))) == (20, 20)
         wake.wake()
         wake.close()

@@ -238,6 +238,19 @@ def test_a_chat_model_that_gives_no_answer(setup: SetUp, do: Any, status: int, w
     assert is_wrong(setup.examine("model")["model: chat"], words)
 
 
+def test_a_model_that_reasons_its_tokens_away_is_wrong(setup: SetUp) -> None:
+    setup.outside.openai.faults.add("chat", "length")
+    found = setup.examine("model", AZURE_OPENAI_ANSWER_LIMIT="800")
+    assert is_wrong(found["model: chat"], "more than 800 tokens", "AZURE_OPENAI_REASONING_EFFORT")
+
+
+def test_an_effort_that_the_model_does_not_know_is_said(setup: SetUp) -> None:
+    found = setup.examine("model", AZURE_OPENAI_REASONING_EFFORT="minimal")
+    assert found["model: chat"].state is State.ADVICE
+    assert "AZURE_OPENAI_REASONING_EFFORT=minimal" in found["model: chat"].said
+    assert setup.examine("model", AZURE_OPENAI_REASONING_EFFORT="none")["model: chat"].state is State.OK
+
+
 def test_a_refused_key_is_wrong_and_an_account_that_is_away_too(setup: SetUp) -> None:
     with OpenAIStandIn(api_key="right") as strict:
         found = setup.examine("model", AZURE_OPENAI_ENDPOINT=strict.url)

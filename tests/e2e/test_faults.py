@@ -128,7 +128,7 @@ def test_a_throttled_model_is_asked_again_when_it_says(inside: Inside, headers: 
     due, attempts = inside.world.rows(
         "SELECT extract(epoch FROM next_run_at - now())::float8, attempts FROM ai_jobs WHERE status = 'pending'"
     )[0]
-    assert due == pytest.approx(wait, abs=1)
+    assert wait - 2.9 < due <= wait
     assert attempts == (0 if headers else 1)  # being told when to come back uses no attempt
 
 

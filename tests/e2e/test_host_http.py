@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import socket
+import statistics
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -161,14 +162,15 @@ def test_chunked_body_is_passed_on(host: HostProcess) -> None:
 
 def test_kept_connection_is_not_delayed_by_nagle(host: HostProcess) -> None:
     with socket.create_connection(("127.0.0.1", host.port), 5) as client:
-        started = time.perf_counter()
+        took = []
         for _ in range(40):
+            started = time.perf_counter()
             client.sendall(b"GET /api/ping HTTP/1.1\r\nHost: x\r\n\r\n")
             received = b""
             while not received.endswith(b"pong"):
                 received += client.recv(65536)
-        took = (time.perf_counter() - started) / 40
-    assert took < 0.02, f"{took * 1e3:.1f} ms a request"
+            took.append(time.perf_counter() - started)
+    assert statistics.median(took) < 0.03, took  # it would be 40 ms, each time
 
 
 def test_sync_functions_run_in_as_many_threads_as_set(host: HostProcess) -> None:

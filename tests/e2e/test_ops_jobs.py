@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from shared.db.pool import Database
 from shared.errors import HeldError, JobError, PermanentError, TransientError
-from shared.queue import replays
+from shared.queue import replays_drive
 from tests.fakes.deliveries import add_delivery, add_endpoint, forget_deliveries
 from tests.fakes.visitor import HERE, Visitor, words_of
 from tests.fakes.world import World
@@ -73,7 +73,7 @@ def state_of(world: World, job: UUID) -> str:
 
 def carry_on(world: World) -> None:
     """What a worker does for replays between two polls."""
-    replays.drive(world.database, world.wake.wake)
+    replays_drive.drive(world.database, world.wake.wake)
 
 
 def jobs_in(page: str) -> list[str]:

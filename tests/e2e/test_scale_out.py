@@ -46,7 +46,7 @@ class Site:
         missing = [self._new_host() for _ in range(HOSTS - len(self.hosts))]
         with ThreadPoolExecutor(HOSTS) as pool:
             self.hosts += pool.map(HostProcess.start, missing)
-        until(lambda: self.database.value(ACTIVE) == 0 and self.length() == 0, 20)
+        until(lambda: self.database.value(ACTIVE) == 0 and self.length() == 0)
 
     def _new_host(self) -> HostProcess:
         port = int(self.stack.environment["PUBLIC_BASE_URL"].rsplit(":", 1)[1]) if not self.logs else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import openai
@@ -208,6 +209,44 @@ def test_both_forms_of_the_content_filter_and_no_text(standin: OpenAIStandIn, cl
     standin.faults.add("chat", "no_text", times=1)
     empty = complete(client, messages).choices[0]
     assert (empty.finish_reason, empty.message.content) == ("stop", None)
+
+
+def test_a_bound_cuts_the_answer(standin: OpenAIStandIn, client: openai.OpenAI) -> None:
+    messages = prompt("nl", "Hoe laat moet ik bellen als ik ziek ben?", [SICK_NL])
+    whole = complete(client, messages).choices[0].message.content or ""
+    cut = client.chat.completions.create(model="standin-chat", messages=messages, max_completion_tokens=4)
+    assert cut.usage is not None
+    assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 4)
+    assert cut.choices[0].message.content
+    assert whole.startswith(cut.choices[0].message.content)
+    assert len(cut.choices[0].message.content) < len(whole)
+    enough = client.chat.completions.create(model="standin-chat", messages=messages, max_completion_tokens=1000)
+    assert (enough.choices[0].finish_reason, enough.choices[0].message.content) == ("stop", whole)
+    standin.faults.add("chat", "length", times=1)
+    assert complete(client, messages).choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "param"),
+    [
+        ({"answer_tokens": 5}, "unknown_parameter", "answer_tokens"),
+        ({"max_tokens": 5}, "unsupported_parameter", "max_tokens"),
+        ({"max_completion_tokens": "5"}, "invalid_type", "max_completion_tokens"),
+        ({"max_completion_tokens": 0}, "integer_below_min_value", "max_completion_tokens"),
+        ({"reasoning_effort": "minimal"}, "unsupported_value", "reasoning_effort"),
+        ({"reasoning_effort": "low", "temperature": 0}, "unsupported_value", "temperature"),
+        ({"temperature": 3}, "decimal_out_of_range", "temperature"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_parameters_are_checked_as_the_service_does(
+    client: openai.OpenAI, given: dict[str, Any], code: str, param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model="standin-chat", messages=prompt("nl", "Hoi", [SICK_NL]), extra_body=given)
+    assert (refused.value.code, refused.value.param) == (code, param)
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="standin-embedding", input="x", extra_body={"size": 3})
 
 
 def test_dropped_and_broken_answers(standin: OpenAIStandIn, client: openai.OpenAI) -> None:

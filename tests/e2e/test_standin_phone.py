@@ -71,7 +71,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser, application: Application) -> Iterator[Page]:
     application.go_on.clear()
     context = browser.new_context(viewport={"width": 360, "height": 740}, locale="nl-NL")
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)
     shown = context.new_page()
     problems: list[str] = []
     shown.on("pageerror", lambda error: problems.append(str(error)))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -34,6 +35,12 @@ sys.exit(main(Path({folder!r}), {program!r}, sys.argv[1:]))
 """
 
 
+def token_of(object_id: str, name: str) -> str:
+    """An access token as Entra writes it; its signature is nobody's business here."""
+    claims = json.dumps({"oid": object_id, "upn": name}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.token-of-the-deployer-0123456789"
+
+
 def offered(one: Wanted, version: str | None = None, retires: str = "2099-01-01") -> dict[str, Any]:
     """One model of a region."""
     model = {
@@ -55,7 +62,8 @@ ANSWERS: dict[str, Any] = {
     "az account show": {
         "id": SUBSCRIPTION, "name": "Proef", "state": "Enabled", "tenantId": "t", "user": {"name": DEPLOYER, "type": "user"},
     },
-    "az account get-access-token": {"accessToken": "token-of-the-deployer-0123456789"},
+    "az account get-access-token": {"accessToken": token_of("1", DEPLOYER)},
+    "azd auth token": json.dumps({"token": token_of("1", DEPLOYER), "expiresOn": "2099-01-01T00:00:00Z"}),
     "az ad signed-in-user show": {"userPrincipalName": DEPLOYER},
     "az ad sp show": {"displayName": "antwoord-deployer"},
     "az functionapp list-flexconsumption-locations": [{"name": "Sweden Central"}, {"name": "West Europe"}],

@@ -68,7 +68,7 @@ class Azurite:
             ["node", str(PROGRAM), *options], cwd=FOLDER, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
-        eventually(self._listens.is_set, 20, "Azurite's start")
+        eventually(self._listens.is_set, what="Azurite's start")
         return self
 
     def _read(self, process: subprocess.Popen[str]) -> None:

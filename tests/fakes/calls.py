@@ -14,6 +14,7 @@ from shared.clients.http import DeadlineTransport
 
 @contextmanager
 def takes(at_least: float, at_most: float) -> Iterator[None]:
+    """What is in the block takes so many seconds; `at_most` is to be far beyond what a busy machine takes."""
     began = time.monotonic()
     yield
     assert at_least <= time.monotonic() - began < at_most

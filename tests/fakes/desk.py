@@ -12,7 +12,7 @@ from shared import audit
 from shared.conversation import actions
 from shared.db.pool import Database
 from shared.errors import PermanentError, UserError
-from shared.queue import replays
+from shared.queue import replays, replays_drive
 from shared.queue.dead_letters import Filter
 from shared.queue.replays import Replay
 from tests.fakes.world import World, run_all
@@ -137,6 +137,6 @@ def replay_all(world: World) -> Replay:
     """A replay of the few dead letters that there are, to its end."""
     with world.database.connection() as connection:
         plan = replays.start(connection, Filter(), who=WHO, reason="it works again", rate=1000.0)
-    ended = replays.advance(world.database, plan.id)
+    ended = replays_drive.advance(world.database, plan.id)
     assert ended.state == "done"
     return ended

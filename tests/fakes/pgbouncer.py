@@ -79,7 +79,7 @@ class PgBouncer:
                 stdout=log,
                 stderr=log,
             )
-        eventually(self._answers, 10, "PgBouncer's first answer")
+        eventually(self._answers, what="PgBouncer's first answer")
         return self
 
     def _answers(self) -> bool:

@@ -108,9 +108,19 @@ class Sending(World):
 
     def deliver(self, name: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, dict[str, str]]:
         """One request as it is."""
-        return read(
-            self.app.receive_event(name, Request(f"https://antwoord.example.org/api/events/{name}", headers, body))
-        )
+        return read(self.respond(name, body, headers))
+
+    def respond(self, name: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """The same with the whole answer."""
+        url = f"https://antwoord.example.org/api/events/{name}"
+        return self.app.receive_event(name, Request(url, headers, body))
+
+    def retry_after(self, name: str = "openai", body: bytes | None = None, **signing: Any) -> tuple[int, int]:
+        """One genuine event that is refused for now: status, and the seconds after which to come again."""
+        given = event_body() if body is None else body
+        scheme, secret = self.secrets[name]
+        answer = self.respond(name, given, signed(scheme, secret, given, **signing))
+        return answer.status, int(answer.headers["Retry-After"])
 
     def count(self, table: str) -> int:
         """Its rows."""

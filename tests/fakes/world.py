@@ -47,11 +47,12 @@ class FakeModel:
     embedded: list[list[str]] = field(default_factory=list)
     model: str = "fake-embedding"
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_whole: bool = True  # what it says comes to its end
 
     def answer(self, messages: Sequence[ChatMessage]) -> Answer:
         with self.lock:
             self.asked.append(messages)
-        return Answer(self.says(messages), "fake-chat", {"temperature": 0, "seed": 1})
+        return Answer(self.says(messages), "fake-chat", {"temperature": 0, "seed": 1}, self.is_whole)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         self.embedded.append(list(texts))

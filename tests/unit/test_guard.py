@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clients.guard import Guard, NotAllowed, is_public
+from shared.clients.guard import Guard, NoSuchName, NotAllowed, is_public
 
 # Refused by the text of the URL alone; names that must be looked up first are refused at the connection.
 HOSTILE = [
@@ -87,6 +87,37 @@ def test_a_hostile_url_is_refused(url: str) -> None:
 )
 def test_a_public_url_is_fine(url: str) -> None:
     Guard().check_url(url)
+
+
+NO_NAMES = {
+    "a character": "💩.example",
+    "a joiner": "a\u200db.example",
+    "a wide letter": "ａ.example",
+    "a long part": f"{'a' * 64}.example",
+    "a part that gets long": f"{'ü' * 60}.example",
+    "a long name": f"{'a.' * 130}example",
+    "an empty part": "a..example",
+    "an empty beginning": ".example",
+    "two dots behind it": "example..",
+    "a dot alone": ".",
+    "no address": "999.1.1.1",
+}
+
+
+@pytest.mark.parametrize("case", NO_NAMES)
+def test_a_host_name_that_cannot_be_looked_up_is_refused(case: str) -> None:
+    for guard in (Guard(), Guard((NO_NAMES[case],))):
+        with pytest.raises(NoSuchName, match=r"^The URL's host name .+ cannot exist: .+\.$") as refused:
+            guard.check_url(f"https://{NO_NAMES[case]}/hook")
+        assert refused.value.error_class == "bad_host_name"
+        assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("host", [
+    "bücher.example", "例え.example", "a_b.example", "example.org.", f"{'a' * 63}.example", "xn--bcher-kva.example", "8.8.8.8",
+], ids=str)  # fmt: skip
+def test_a_host_name_that_can_be_looked_up_is_fine(host: str) -> None:
+    Guard().check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("url", ["http://hr.internal/", "http://HR.internal./hook", "https://hr.internal:444/"])

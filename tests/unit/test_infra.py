@@ -227,9 +227,12 @@ def test_alerts_and_workbook_ask_for_lines_that_are_logged() -> None:
     queries = [item["content"]["query"] for item in json.loads(book)["items"] if "query" in item["content"]]
     asked = (MODULES / "alerts.bicep").read_text("utf-8") + "\n".join(queries)
     logged = _logged()
-    assert set(re.findall(r'\{"event": "(\w+)"', asked)) == {"gauges", "job_failed"} <= logged.keys()
+    assert (
+        set(re.findall(r'\{"event": "(\w+)"', asked)) == {"gauges", "job_failed", "endpoint_disabled"} <= logged.keys()
+    )
     fields = set(re.findall(r"\bgauge\.(\w+)|parse_json\(Message\)\.(?!event)(\w+)", asked))
     assert {one or other for one, other in fields} <= logged["gauges"]
+    assert set(re.findall(r"\bline\.(\w+)", asked)) == {"reason"} <= logged["endpoint_disabled"]
 
 
 def _logged() -> dict[str, set[str]]:

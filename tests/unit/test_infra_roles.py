@@ -38,9 +38,8 @@ def assigned() -> list[tuple[str, str, str]]:
         )
         who, scope = one.at("properties", "principalId"), one.at("scope")
         assert role, one.name
-        assert (
-            one.at("name") == f"guid({scope}.id, {who}, {role[1]})"
-        )  # the same at every deployment, and another for each
+        # The same at every deployment, and another for each.
+        assert one.at("name") == f"guid({scope}.id, {who}, {role[1]})"
         assert FILE.of("resource")[scope].is_existing
         assert FILE.of("resource")[scope].type.startswith(SCOPES[scope][1] + "@")
         found.append((WHO[who], str(FILE.of("var")[role[1]].value), SCOPES[scope][0]))

@@ -68,6 +68,7 @@ def test_the_application_accepts_what_it_will_be_given() -> None:
         "databasePoolMax": "4", "jobConcurrency": "8", "modelEndpoint": "https://oai.example.org/",
         "baseUrl": "https://func.example.org", "twilioWhatsappFrom": "whatsapp:+31201234567", "twilioTemplateSid": "",
         "unknownSenders": "decline", "defaultLanguage": "nl", "outboundAllowHosts": "",
+        "chatAnswerLimit": "1000", "chatReasoningEffort": "none",
     }  # fmt: skip
     environment = {"WEBSITE_AUTH_ENABLED": "True", "WEBSITE_SITE_NAME": "func"}
     for name in always():
@@ -81,3 +82,9 @@ def test_the_application_accepts_what_it_will_be_given() -> None:
     assert settings.azure_openai_endpoint == "https://oai.example.org"
     assert settings.outbound_allow_hosts == ()
     assert settings.twilio_template_sid is None
+    assert settings.azure_openai_reasoning_effort == "none"
+
+
+def test_the_certificate_of_the_database_is_checked() -> None:
+    assert FILE.of("var")["always"].at("DATABASE_URL").strip("'").endswith("?sslmode=${databaseTls}")
+    assert read(INFRA / "main.bicep").of("param")["databaseTls"].value == "verify-full"

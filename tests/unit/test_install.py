@@ -215,8 +215,8 @@ def test_two_at_once_take_turns(machine: Machine) -> None:
             assert second.stderr
             assert second.stderr.readline() == "Another ./antwoord is installing; waiting for it …\n"
             assert second.poll() is None
-            first.communicate("go on\n", timeout=10)
-            said, complained = second.communicate(timeout=10)
+            first.communicate("go on\n", timeout=30)
+            said, complained = second.communicate(timeout=30)
     assert (said, complained, second.returncode) == ("", "", 0)
     assert bootstrap.is_current(str(machine.root))
 

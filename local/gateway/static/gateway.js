@@ -1,6 +1,7 @@
 // The page: asks for the state twice a second, and draws what has changed.
 
 import { byId, element, post, present } from "./dom.js";
+import { faultSwitch } from "./switches.js";
 import { clock, currentLanguage, lasting, setLanguage, wordIn, words } from "./words.js";
 
 const EVERY = 500; // ms between two looks
@@ -103,7 +104,7 @@ const isElsewhere = (delivery) => delivery.error_class !== null && delivery.trie
 function stateOf(delivery) {
   if (delivery.job_status === "processing") return "running";
   if (delivery.job_status === "pending") return "waiting"; // one that died and goes again is dead until it is tried
-  return delivery.state === "dead" && delivery.closed ? "closed" : delivery.state;
+  return delivery.state;
 }
 
 /** When the next try is due, as a moment of this page's own clock; the same for every look, so that nothing is drawn anew. */
@@ -130,7 +131,7 @@ function tryLine(attempt) {
 
 function buttonsOf(delivery, shown) {
   const canHurry = shown === "waiting" && delivery.tries.length > 0;
-  const canRepeat = !delivery.is_blocked && (shown === "dead" || shown === "delivered" || shown === "closed");
+  const canRepeat = !delivery.is_blocked && ["dead", "delivered", "replayed", "closed"].includes(shown);
   return [
     canHurry && button("hurry", { what: "hurry", job: delivery.job_id }, delivery.id),
     canRepeat && button("again", { what: "again", delivery: delivery.id }, delivery.id),
@@ -171,25 +172,7 @@ function drawSwitches(names) {
   if (drawn.get("switches") === key) return;
   drawn.set("switches", key);
   byId("switches").replaceChildren(
-    ...names.map((name) => {
-      const [title, effect] = wordIn("fault", name);
-      const row = element(
-        "button",
-        { type: "button", class: "switch", role: "switch", "aria-checked": "false", "data-fault": name },
-        element("span", { class: "switch-text" }, element("b", {}, title), element("small", {}, effect)),
-        element("span", { class: "track", "aria-hidden": "true" }, element("span", { class: "thumb" })),
-      );
-      row.addEventListener("click", async () => {
-        const on = row.getAttribute("aria-checked") !== "true";
-        row.setAttribute("aria-checked", String(on));
-        try {
-          showFaults((await post("/gateway/faults", { name, on })).on);
-        } catch {
-          row.setAttribute("aria-checked", String(!on));
-        }
-      });
-      return row;
-    }),
+    ...names.map((name) => faultSwitch(name, wordIn("fault", name), "/gateway/faults", showFaults)),
   );
 }
 

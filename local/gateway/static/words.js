@@ -1,5 +1,7 @@
 // Every word of the gateway's page, in Dutch and English.
 
+import { speaker } from "./language.js";
+
 const NL = {
   title: "Antwoord – webhooks",
   skip: "Naar wat er verstuurd is",
@@ -74,13 +76,14 @@ const NL = {
   },
   state: {
     waiting: "Wacht", delivered: "Bezorgd", dead: "Mislukt", held: "Wacht op een mens", rejected: "Afgewezen", closed: "Afgesloten",
+    replayed: "Elders verstuurd",
     running: "Bezig", nobody: "Voor niemand",
   },
   outcome: { delivered: "aangenomen", failed: "mislukt", interrupted: "afgebroken" },
   verdict: { acted: "gehandeld", seen: "dubbel", refused: "geweigerd" },
   error: {
     timeout: "geen antwoord op tijd", connect: "geen verbinding", dropped: "verbinding weg", broken_answer: "onleesbaar antwoord", unavailable: "tijdelijk niet beschikbaar", throttled: "te druk",
-    rejected: "geweigerd", redirected: "doorverwezen", gone: "bestaat niet meer", endpoint_disabled: "bestemming staat uit",
+    rejected: "geweigerd", redirected: "doorverwezen", gone: "bestaat niet meer", endpoint_disabled: "bestemming staat uit", bad_host_name: "adres kan niet bestaan",
     expired: "te lang gewacht",
     crashed: "host gestopt",
   },
@@ -160,59 +163,33 @@ const EN = {
   },
   state: {
     waiting: "Waiting", delivered: "Delivered", dead: "Dead", held: "Waits for a person", rejected: "Rejected", closed: "Closed",
+    replayed: "Sent elsewhere",
     running: "Running", nobody: "For nobody",
   },
   outcome: { delivered: "accepted", failed: "failed", interrupted: "interrupted" },
   verdict: { acted: "acted", seen: "duplicate", refused: "refused" },
   error: {
     timeout: "no answer in time", connect: "no connection", dropped: "connection lost", broken_answer: "unreadable answer", unavailable: "not available now", throttled: "too busy",
-    rejected: "refused", redirected: "redirected", gone: "is no more", endpoint_disabled: "endpoint disabled",
+    rejected: "refused", redirected: "redirected", gone: "is no more", endpoint_disabled: "endpoint disabled", bad_host_name: "address cannot exist",
     expired: "waited too long",
     crashed: "host stopped",
   },
 };
 
 const CATALOGUES = { nl: NL, en: EN };
-const KEY = "antwoord-gateway-language";
 
-let language = remembered() || (navigator.language.startsWith("nl") ? "nl" : "en");
-
-function remembered() {
-  try {
-    const kept = localStorage.getItem(KEY);
-    return kept in CATALOGUES ? kept : null;
-  } catch {
-    return null; // storage may be forbidden; the page works without it
-  }
-}
-
-export const currentLanguage = () => language;
-
-export function setLanguage(chosen) {
-  language = chosen;
-  try {
-    localStorage.setItem(KEY, chosen);
-  } catch {
-    // see above
-  }
-}
-
-/** The words for a key, in the page's language; `{name}` is filled from `values`. */
-export const words = (key, values = {}) => CATALOGUES[language][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
-
-/** One word of a table; what the table does not know is shown as it is. */
-export const wordIn = (table, key) => CATALOGUES[language][table][key] ?? String(key);
+export const { currentLanguage, setLanguage, words, wordIn } = speaker(CATALOGUES, "antwoord-gateway-language");
 
 /** A length of time in words: 6 ms, 0.3 s, 12 s, 5 min, 2 h. */
 export function lasting(value) {
   if (value > 0 && value < 0.1) return `${Math.max(Math.round(value * 1000), 1)} ms`;
-  if (value >= 5400) return `${Math.round(value / 3600)} ${language === "nl" ? "uur" : "h"}`;
+  if (value >= 5400) return `${Math.round(value / 3600)} ${currentLanguage() === "nl" ? "uur" : "h"}`;
   if (value >= 90) return `${Math.round(value / 60)} min`;
   const digits = value < 10 && !Number.isInteger(value) ? 1 : 0;
-  return `${value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits })} s`;
+  return `${value.toLocaleString(currentLanguage(), { minimumFractionDigits: digits, maximumFractionDigits: digits })} s`;
 }
 
 export function clock(seconds) {
   const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
-  return new Date(seconds * 1000).toLocaleTimeString(language, shape);
+  return new Date(seconds * 1000).toLocaleTimeString(currentLanguage(), shape);
 }

@@ -1,6 +1,7 @@
 // The drawer: switches for faults, and the jobs with their attempts as they happen.
 
 import { byId, element, icon, post, present } from "./dom.js";
+import { faultSwitch } from "./switches.js";
 import { clock, seconds, wordIn, words, wordsOf } from "./words.js";
 
 const ATTEMPTS_SHOWN = 6;
@@ -17,7 +18,7 @@ export function drawSwitches(groups, on, canKill) {
         "details",
         { class: "group", name: "faults", "data-group": name, open: opened.get(name) ?? false },
         element("summary", {}, element("b", {}, wordIn("group", name)), element("span", { class: "on-count" })),
-        ...switches.map(faultSwitch),
+        ...switches.map((fault) => faultSwitch(fault, wordIn("fault", fault), "/phone/faults", showFaults)),
       ),
     ),
   );
@@ -36,26 +37,6 @@ export function showFaults(on) {
   }
   byId("all-off").hidden = on.length === 0;
   byId("drawer-dot").hidden = on.length === 0;
-}
-
-function faultSwitch(name) {
-  const [title, effect] = wordIn("fault", name);
-  const row = element(
-    "button",
-    { type: "button", class: "switch", role: "switch", "aria-checked": "false", "data-fault": name },
-    element("span", { class: "switch-text" }, element("b", {}, title), element("small", {}, effect)),
-    element("span", { class: "track", "aria-hidden": "true" }, element("span", { class: "thumb" })),
-  );
-  row.addEventListener("click", async () => {
-    const on = row.getAttribute("aria-checked") !== "true";
-    row.setAttribute("aria-checked", String(on));
-    try {
-      showFaults((await post("/phone/faults", { name, on })).on);
-    } catch {
-      row.setAttribute("aria-checked", String(!on));
-    }
-  });
-  return row;
 }
 
 function killRow() {

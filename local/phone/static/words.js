@@ -1,5 +1,7 @@
 // Every word of the page, in Dutch and English.
 
+import { speaker } from "./language.js";
+
 const NL = {
   title: "Antwoord – telefoon",
   skip: "Naar het invoerveld",
@@ -93,7 +95,6 @@ const NL = {
     embed_record: "Document verwerken",
     suggest: "Voorstel maken",
     import_people: "Mensen importeren",
-    deliver_event: "Gebeurtenis bezorgen",
     deliver_event: "Gebeurtenis doorgeven",
   },
   state: {
@@ -225,7 +226,6 @@ const EN = {
     suggest: "Make a suggestion",
     import_people: "Import people",
     deliver_event: "Deliver an event",
-    deliver_event: "Deliver an event",
   },
   state: {
     pending: "Queued",
@@ -263,46 +263,8 @@ const EN = {
 };
 
 const CATALOGUES = { nl: NL, en: EN };
-const KEY = "antwoord-phone-language";
 
-let language = remembered() || (navigator.language.startsWith("nl") ? "nl" : "en");
-
-function remembered() {
-  try {
-    const kept = localStorage.getItem(KEY);
-    return kept in CATALOGUES ? kept : null;
-  } catch {
-    return null; // storage may be forbidden; the page works without it
-  }
-}
-
-export function currentLanguage() {
-  return language;
-}
-
-export function setLanguage(chosen) {
-  language = chosen;
-  try {
-    localStorage.setItem(KEY, chosen);
-  } catch {
-    // see above
-  }
-}
-
-/** The words for a key, in the page's language; `{name}` is filled from `values`. */
-export function words(key, values = {}) {
-  return CATALOGUES[language][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
-}
-
-/** A list or table of words. */
-export function wordsOf(key) {
-  return CATALOGUES[language][key];
-}
-
-/** One word of a table; what the table does not know is shown as it is. */
-export function wordIn(table, key) {
-  return CATALOGUES[language][table][key] ?? String(key);
-}
+export const { currentLanguage, setLanguage, words, wordsOf, wordIn } = speaker(CATALOGUES, "antwoord-phone-language");
 
 /** Suggested questions in a person's language, then the other's first two. */
 export function suggestions(personLanguage) {
@@ -317,11 +279,11 @@ export function suggestions(personLanguage) {
 export function seconds(value) {
   if (value >= 90) return `${Math.round(value / 60)} min`;
   const digits = value < 10 ? 1 : 0;
-  return `${value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits })} s`;
+  return `${value.toLocaleString(currentLanguage(), { minimumFractionDigits: digits, maximumFractionDigits: digits })} s`;
 }
 
 export function clock(date, withSeconds = false) {
   const shape = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   if (withSeconds) shape.second = "2-digit";
-  return date.toLocaleTimeString(language, shape);
+  return date.toLocaleTimeString(currentLanguage(), shape);
 }

@@ -69,12 +69,13 @@ CREATE TABLE webhook_receipts (
 CREATE INDEX webhook_receipts_completed ON webhook_receipts (source_id, completed_at) WHERE state = 'completed';
 CREATE INDEX webhook_receipts_locked ON webhook_receipts (locked_until) WHERE state = 'processing';
 
--- The first transaction of a receipt: `taken`, `running` (somebody else has it), `completed`, or `conflict` (the same id with
--- another body or idempotency key). Asking twice as the same owner is asking once. It is not flushed to disk: what a crash of
--- the server takes back here was not stored yet, and the owner then finds that it has lost it.
+-- The first transaction of a receipt: `taken`, `running` (somebody else has it for `locked_for` more seconds), `completed`, or
+-- `conflict` (what was completed had another body or idempotency key). Asking twice as the same owner is asking once. Whoever
+-- takes over what was taken and left brings its own body and key: nothing was stored of the other's. It is not flushed to disk:
+-- what a crash of the server takes back here was not stored yet, and the owner then finds that it has lost it.
 CREATE FUNCTION take_receipt(
     for_source uuid, for_key text, body_hash bytea, with_idempotency_key text, new_owner uuid, lock_for interval,
-    OUT outcome text, OUT answered int, OUT event uuid
+    OUT outcome text, OUT answered int, OUT event uuid, OUT locked_for float8
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     known webhook_receipts;
@@ -84,9 +85,8 @@ BEGIN
         INSERT INTO webhook_receipts AS r (source_id, key, state, body_sha256, idempotency_key, owner, locked_until)
         VALUES (for_source, for_key, 'processing', body_hash, with_idempotency_key, new_owner, clock_timestamp() + lock_for)
         ON CONFLICT (source_id, key) DO UPDATE SET owner = new_owner, locked_until = clock_timestamp() + lock_for,
-            idempotency_key = coalesce(r.idempotency_key, with_idempotency_key)
-        WHERE r.state = 'processing' AND (r.locked_until <= clock_timestamp() OR r.owner = new_owner)
-            AND r.body_sha256 = body_hash AND coalesce(r.idempotency_key = with_idempotency_key, true);
+            body_sha256 = body_hash, idempotency_key = with_idempotency_key
+        WHERE r.state = 'processing' AND (r.locked_until <= clock_timestamp() OR r.owner = new_owner);
         IF FOUND THEN
             outcome := 'taken';
             RETURN;
@@ -96,10 +96,11 @@ BEGIN
     END LOOP;
     answered := known.status;
     event := known.event_id;
+    locked_for := extract(epoch FROM known.locked_until - clock_timestamp());
     outcome := CASE
+        WHEN known.state = 'processing' THEN 'running'
         WHEN known.body_sha256 <> body_hash OR coalesce(known.idempotency_key <> with_idempotency_key, false) THEN 'conflict'
-        WHEN known.state = 'completed' THEN 'completed'
-        ELSE 'running'
+        ELSE 'completed'
     END;
 END
 $$;
@@ -141,7 +142,8 @@ CREATE TABLE webhook_deliveries (
     event_id uuid NOT NULL REFERENCES webhook_events,
     endpoint_id uuid NOT NULL REFERENCES webhook_endpoints,
     job_id uuid,  -- null while it is held for a person; finished jobs are forgotten before it is
-    state text NOT NULL CHECK (state IN ('waiting', 'delivered', 'dead', 'held', 'rejected')),
+    -- replayed: it was dead, and one of its own went to another endpoint; closed: a person decided that it need not go any more
+    state text NOT NULL CHECK (state IN ('waiting', 'delivered', 'dead', 'held', 'rejected', 'replayed', 'closed')),
     replay_of uuid REFERENCES webhook_deliveries ON DELETE SET NULL,  -- sent again by a person, to this endpoint or another
     replay_id uuid REFERENCES replays,
     tries int NOT NULL DEFAULT 0,  -- over all runs
@@ -194,7 +196,7 @@ BEGIN
     new.promised_at := NULL;
     IF new.state = 'dead' THEN
         new.died_at := clock_timestamp();
-    ELSIF new.died_at IS NULL AND new.replay_of IS NULL THEN
+    ELSIF new.state = 'delivered' AND new.died_at IS NULL AND new.replay_of IS NULL THEN
         SELECT extract(epoch FROM new.delivered_at - e.received_at) INTO new.latency_seconds
         FROM webhook_events e WHERE e.id = new.event_id AND e.held_reason IS NULL;
     END IF;
@@ -202,7 +204,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER webhook_deliveries_end BEFORE UPDATE ON webhook_deliveries FOR EACH ROW
-    WHEN (new.state IN ('delivered', 'dead') AND old.state IS DISTINCT FROM new.state)
+    WHEN (new.state IN ('delivered', 'dead', 'replayed', 'closed') AND old.state IS DISTINCT FROM new.state)
     EXECUTE FUNCTION note_delivery_end();
 
 INSERT INTO job_types (type, weight) VALUES ('deliver_event', 3);
@@ -249,6 +251,8 @@ CREATE FUNCTION send_elsewhere(
         SELECT new_job, jsonb_build_object('type', 'deliver_event', 'delivery_id', new_delivery), 8,
             now() + make_interval(secs => slot), by_replay
         FROM dead ORDER BY slot
+    ), replayed AS (
+        UPDATE webhook_deliveries d SET state = 'replayed' FROM dead WHERE d.id = dead.delivery_id AND d.state = 'dead'
     ), closed AS (
         UPDATE ai_jobs j SET closed_at = now(), closed_by = who, updated_at = now(),
             closed_reason = 'replayed to ' || (SELECT n.name FROM webhook_endpoints n WHERE n.id = to_endpoint) || ': ' || reason
@@ -257,15 +261,19 @@ CREATE FUNCTION send_elsewhere(
     SELECT dead_job, new_delivery, new_job FROM dead ORDER BY slot
 $$;
 
--- Whether an endpoint asks for a type: by name, by a prefix and *, or for all that comes from sources when it names none.
+-- Whether an endpoint asks for a type: by name, by a prefix and *, or for all that comes from sources when it names none, or a *
+-- alone. Events of our own go to those who name them or how they begin: who passes on what vendors send never meant these.
 CREATE FUNCTION wants_event(wanted text[], event_type text, is_own boolean) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT cardinality(wanted) = 0 AND NOT is_own
         OR event_type = ANY (wanted)
-        OR EXISTS (SELECT FROM unnest(wanted) w WHERE w LIKE '%*' AND starts_with(event_type, left(w, -1)))
+        OR EXISTS (
+            SELECT FROM unnest(wanted) w
+            WHERE w LIKE '%*' AND starts_with(event_type, left(w, -1)) AND NOT (is_own AND w = '*'))
 $$;
 
 -- One delivery and one job for each endpoint that asks for an event, in the transaction that stored it; how many. A held event's
--- deliveries have no job until a person releases them.
+-- deliveries have no job until a person releases them. An event that an endpoint of ours has sent back to a source of ours goes
+-- nowhere: it has been where it is wanted, and would go round for ever, as another event each time.
 CREATE FUNCTION fan_out_event(new_event uuid) RETURNS int LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     made int;
@@ -274,7 +282,9 @@ BEGIN
         SELECT n.id AS endpoint_id, gen_random_uuid() AS delivery_id, e.held_reason IS NULL AS goes,
             CASE WHEN e.held_reason IS NULL THEN gen_random_uuid() END AS job_id
         FROM webhook_events e JOIN webhook_endpoints n ON wants_event(n.events, e.type, e.source_id IS NULL)
-        WHERE e.id = new_event AND n.disabled_at IS NULL
+        WHERE e.id = new_event AND n.disabled_at IS NULL AND NOT EXISTS (
+            SELECT FROM webhook_events o
+            WHERE o.id = CASE WHEN e.source_event_id ~ '^evt_[0-9a-f]{32}$' THEN substr(e.source_event_id, 5)::uuid END)
     ), delivery AS (
         INSERT INTO webhook_deliveries (id, event_id, endpoint_id, job_id, state)
         SELECT delivery_id, new_event, endpoint_id, job_id, CASE WHEN goes THEN 'waiting' ELSE 'held' END FROM wanting
@@ -364,12 +374,14 @@ CREATE TRIGGER conversations_born_needs_person AFTER INSERT ON conversations FOR
     WHEN (new.needs_person_since IS NOT NULL)
     EXECUTE FUNCTION tell_needs_person();
 
--- What died telling that something died is told to nobody: it would never end.
+-- What died telling that something died is told to nobody: it would never end. Neither is it when it came back through a source,
+-- from another gateway that has made an event of its own of it: all that is left of ours in that are its data.
 CREATE FUNCTION tell_job_failed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF new.type = 'deliver_event' AND EXISTS (
         SELECT FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
-        WHERE d.id = uuid_or_null(new.payload ->> 'delivery_id') AND e.type = 'job.failed' AND e.source_id IS NULL)
+        WHERE d.id = uuid_or_null(new.payload ->> 'delivery_id') AND (e.type = 'job.failed' AND e.source_id IS NULL
+            OR position('"job_type":"deliver_event"'::bytea IN e.raw) > 0))
     THEN
         RETURN NULL;
     END IF;
@@ -428,6 +440,41 @@ BEGIN
     RETURN pulled;
 END
 $$;
+
+-- What waits for a disabled endpoint (for one, or for any) is due soon, 200 a second, so that it dies where people see it and does
+-- not look for hours as if it might still go; how many. What is due within the minute is left, and what somebody holds: the chore
+-- comes again (shared/webhooks/endpoints.py).
+CREATE FUNCTION hasten_disabled(of_endpoint uuid, at_most int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    hastened int;
+BEGIN
+    WITH waiting AS MATERIALIZED (
+        SELECT j.id, j.next_run_at, j.seq
+        FROM webhook_endpoints n JOIN webhook_deliveries d ON d.endpoint_id = n.id JOIN ai_jobs j ON j.id = d.job_id
+        WHERE n.disabled_at IS NOT NULL AND (of_endpoint IS NULL OR n.id = of_endpoint) AND d.state = 'waiting'
+            AND j.status = 'pending' AND j.next_run_at > clock_timestamp() + interval '1 minute'
+        LIMIT at_most FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), placed AS MATERIALIZED (
+        SELECT w.id, clock_timestamp()
+            + make_interval(secs => 0.005 * (row_number() OVER (ORDER BY w.next_run_at, w.seq) - 1)) AS moment
+        FROM waiting w
+    )
+    UPDATE ai_jobs j SET next_run_at = p.moment FROM placed p WHERE j.id = p.id;
+    GET DIAGNOSTICS hastened = ROW_COUNT;
+    RETURN hastened;
+END
+$$;
+
+-- However it was disabled, by a person or by its 410.
+CREATE FUNCTION hasten_what_waits() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM hasten_disabled(new.id, 1000);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER webhook_endpoints_disabled AFTER UPDATE ON webhook_endpoints FOR EACH ROW
+    WHEN (old.disabled_at IS NULL AND new.disabled_at IS NOT NULL)
+    EXECUTE FUNCTION hasten_what_waits();
 
 -- May a delivery go now? Fenced by its job's lease; the locks are taken in the order job, endpoint, delivery. `verdict` is
 --   send: the attempt `try` has begun, and all that it needs is here
@@ -595,28 +642,30 @@ BEGIN
 END
 $$;
 
--- What became of an attempt, fenced by its job's lease: false when that is lost. The endpoint's row is written only when
+-- What became of an attempt, fenced by its job's lease: null when that is lost, else what changed of its endpoint by it, `opened`
+-- or `closed` (the breaker), `disabled` or `nothing`. The endpoint's row is written only when
 -- something of it changes: a failure; the first success after one, which closes the breaker and pulls forward what waits; and a
 -- sample of its answers' times. `final`: the delivery is dead, which its job says in the next transaction; `gone`: so is the endpoint.
 -- Not flushed either: the job's own commit comes behind it, and does that.
 CREATE FUNCTION settle_attempt(
     of_job uuid, token uuid, delivery uuid, of_try int, accepted boolean, status int, took_ms float8, class text, said text,
     answered text, next_wait float8, final boolean, gone boolean
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
+) RETURNS text LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     a webhook_attempts;
     e webhook_endpoints;
     moment timestamptz;
+    change text := 'nothing';
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM ai_jobs q WHERE q.id = of_job AND q.lease_token = token AND q.status = 'processing' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN false;
+        RETURN NULL;
     END IF;
     SELECT t.* INTO a FROM webhook_attempts t WHERE t.delivery_id = delivery AND t.try = of_try AND t.ended IS NULL;
     IF NOT FOUND THEN  -- the answer to an earlier commit was lost
-        RETURN true;
+        RETURN change;
     END IF;
     SELECT n.* INTO e FROM webhook_endpoints n WHERE n.id = a.endpoint_id;
     IF NOT accepted OR e.failures_in_row > 0 OR e.open_until IS NOT NULL THEN
@@ -625,9 +674,12 @@ BEGIN
         IF accepted THEN
             UPDATE webhook_endpoints n SET failures_in_row = 0, open_until = NULL WHERE n.id = e.id;
             IF e.open_until IS NOT NULL THEN
+                change := 'closed';
                 PERFORM pull_waiting(e.id);
             END IF;
         ELSE
+            change := CASE WHEN gone AND e.disabled_at IS NULL THEN 'disabled'
+                WHEN e.open_until IS NULL AND e.failures_in_row + 1 >= 5 THEN 'opened' ELSE change END;
             UPDATE webhook_endpoints n SET
                 failures_in_row = e.failures_in_row + CASE WHEN e.open_until IS NULL OR a.is_probe THEN 1 ELSE 0 END,
                 open_until = CASE
@@ -654,6 +706,99 @@ BEGIN
         state = CASE WHEN accepted THEN 'delivered' WHEN final THEN 'dead' ELSE 'waiting' END,
         delivered_at = CASE WHEN accepted THEN moment END
     WHERE o.id = delivery;
-    RETURN true;
+    RETURN change;
+END
+$$;
+
+-- As admit_delivery(), for all that a worker has just claimed: the plain ones among them, whose first attempt nothing stands in the
+-- way of. Who is not in the answer asks for itself: a retry or a replay, an endpoint that is open, disabled, full or has a rate,
+-- and whatever is locked at this moment. Nothing here waits for a lock, so the order in which they are taken does not matter.
+-- What is in flight is counted by a statement that begins when the endpoints are locked.
+CREATE FUNCTION admit_deliveries(of_jobs uuid[], tokens uuid[], deliveries uuid[])
+RETURNS TABLE (token uuid, endpoint uuid, url text, secret bytea, previous_secret bytea, signature_header text, headers bytea,
+    timeout_seconds float8, schedule text, event uuid, body bytea) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    moment timestamptz := clock_timestamp();
+    of_endpoints uuid[];
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT array_agg(l.id) INTO of_endpoints FROM (
+        SELECT n.id FROM webhook_endpoints n
+        WHERE n.id IN (SELECT d.endpoint_id FROM unnest(deliveries) AS given (id) JOIN webhook_deliveries d ON d.id = given.id)
+            AND n.disabled_at IS NULL AND n.open_until IS NULL AND n.rate IS NULL AND n.pulled_until IS NULL
+            AND n.promised_until <= moment
+        FOR NO KEY UPDATE SKIP LOCKED) l;
+    RETURN QUERY WITH asking AS MATERIALIZED (
+        -- What makes one plain is no condition here: the planner would begin with all that wait.
+        SELECT d.id, d.endpoint_id, d.event_id, q.run, given.token, given.place,
+            q.run = 1 AND d.state = 'waiting' AND d.tries = 0 AND d.replay_of IS NULL AND d.promised_at IS NULL
+                AND d.waits_until IS NULL AS is_plain
+        FROM unnest(of_jobs, tokens, deliveries) WITH ORDINALITY AS given (job, token, delivery, place)
+        JOIN ai_jobs q ON q.id = given.job JOIN webhook_deliveries d ON d.id = given.delivery
+        WHERE q.lease_token = given.token AND q.status = 'processing'
+        FOR NO KEY UPDATE OF q, d SKIP LOCKED
+    ), room AS MATERIALIZED (
+        SELECT n.id, n.timeout_seconds, n.concurrency - (
+            SELECT count(*) FROM webhook_attempts t
+            WHERE t.endpoint_id = n.id AND t.ended IS NULL AND t.gives_up_at > moment) AS free
+        FROM webhook_endpoints n WHERE n.id = ANY (of_endpoints)
+    ), admitted AS MATERIALIZED (
+        SELECT p.*, r.timeout_seconds FROM (
+            SELECT a.*, row_number() OVER (PARTITION BY a.endpoint_id ORDER BY a.place) AS beside FROM asking a
+            WHERE a.is_plain AND NOT EXISTS (SELECT FROM webhook_attempts t WHERE t.delivery_id = a.id)
+        ) p JOIN room r ON r.id = p.endpoint_id AND p.beside <= r.free
+    ), begun AS (
+        INSERT INTO webhook_attempts (delivery_id, try, endpoint_id, run, started, gives_up_at)
+        SELECT a.id, 1, a.endpoint_id, a.run, moment, moment + make_interval(secs => a.timeout_seconds + 5) FROM admitted a
+        RETURNING delivery_id
+    )
+    SELECT a.token, n.id, n.url, n.secret, CASE WHEN n.previous_until > moment THEN n.previous_secret END, n.signature_header,
+        n.headers, n.timeout_seconds, n.schedule, v.id, v.body
+    FROM begun b JOIN admitted a ON a.id = b.delivery_id
+    JOIN webhook_endpoints n ON n.id = a.endpoint_id JOIN webhook_events v ON v.id = a.event_id;
+END
+$$;
+
+-- As settle_attempt(), for all that came back together and was accepted by an endpoint that is well. Who is not in the answer is
+-- settled by itself.
+CREATE FUNCTION settle_accepted(
+    of_jobs uuid[], tokens uuid[], deliveries uuid[], of_tries int[], statuses int[], took_ms float8[], answers text[]
+) RETURNS TABLE (token uuid) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    moment timestamptz := clock_timestamp();
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN QUERY WITH held AS MATERIALIZED (
+        SELECT given.* FROM unnest(of_jobs, tokens, deliveries, of_tries, statuses, took_ms, answers)
+            AS given (job, token, delivery, try, status, took, answer)
+        JOIN ai_jobs q ON q.id = given.job
+        WHERE q.lease_token = given.token AND q.status = 'processing'
+        FOR NO KEY UPDATE OF q SKIP LOCKED
+    ), accepted AS MATERIALIZED (
+        SELECT t.*, n.average_ms IS NULL OR random() < 0.05 AS is_sample
+        FROM (SELECT h.*, t.endpoint_id AS endpoint, t.ended FROM held h
+              JOIN webhook_attempts t ON t.delivery_id = h.delivery AND t.try = h.try OFFSET 0) t
+        JOIN webhook_endpoints n ON n.id = t.endpoint
+        WHERE t.ended IS NULL AND n.failures_in_row = 0 AND n.open_until IS NULL
+    ), sampled AS MATERIALIZED (
+        SELECT n.id, (SELECT avg(a.took) FROM accepted a WHERE a.is_sample AND a.endpoint = n.id) AS took
+        FROM webhook_endpoints n WHERE n.id IN (SELECT a.endpoint FROM accepted a WHERE a.is_sample)
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), averaged AS (
+        UPDATE webhook_endpoints n SET average_ms = coalesce(0.8 * n.average_ms + 0.2 * s.took, s.took)
+        FROM sampled s WHERE n.id = s.id
+    ), ended AS (
+        UPDATE webhook_attempts t SET ended = moment, outcome = 'delivered', duration_ms = a.took, http_status = a.status,
+            answer = a.answer
+        FROM accepted a WHERE t.delivery_id = a.delivery AND t.try = a.try
+    ), delivered AS (
+        UPDATE webhook_deliveries o SET tries = a.try, state = 'delivered', delivered_at = moment
+        FROM accepted a WHERE o.id = a.delivery
+    )
+    SELECT a.token FROM accepted a;
 END
 $$;

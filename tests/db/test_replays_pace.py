@@ -1,0 +1,224 @@
+"""How fast a replay goes, and who carries it on: one driver or several, and one that is killed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from local.postgres import EmbeddedPostgres
+from shared.db.pool import Database
+from shared.queue import replays, replays_drive, replays_pace
+from shared.queue.dead_letters import Filter
+from shared.queue.replays import Replay
+from shared.queue.replays_step import LOOK_AT, NEXT, step
+from tests.fakes.desk import ADDRESS, ANSWER, NOTICE, dies
+from tests.fakes.eventually import eventually
+from tests.fakes.replays import (
+    DUE,
+    add_dead,
+    advance,
+    counts,
+    fresh_of_replays,
+    plan,
+    take_all,
+    to_the_end,
+)
+from tests.fakes.world import World
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return fresh_of_replays(database)
+
+
+# How fast
+
+
+def test_due_times_are_spread_by_the_rate(world: World) -> None:
+    add_dead(world, 500)
+    found = to_the_end(world, plan(world, rate=50.0))
+    add_dead(world, 95)
+    found = plan(world, rate=50.0)
+    for _ in range(3):
+        found = advance(world, found)
+    assert found.state == "done"  # 95 take 1.9 s, and it may be 3 s ahead
+    due = [row[0] for row in world.rows(DUE, id=found.id)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(due)]
+    assert all(abs(gap - 0.02) < 1e-4 for gap in gaps), (min(gaps), max(gaps))
+    assert world.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND next_run_at <= now()") < 95
+
+
+@pytest.mark.parametrize(("rate", "ahead"), [(0.1, 2), (1.0, 11), (3.0, 31), (20.0, 61), (500.0, 1501)])
+def test_a_plan_is_ahead_of_the_clock_by_a_few_seconds_at_most(world: World, rate: float, ahead: int) -> None:
+    add_dead(world, ahead + 50)
+    world.execute("UPDATE ai_jobs SET updated_at = now() - interval '1 minute'")
+    found = plan(world, rate=rate)
+    for _ in range(3):
+        found = advance(world, found)
+    # While this ran the clock went on, by no more than a few seconds.
+    assert ahead - 1 <= found.restarted <= ahead + 1 + 5 * rate
+    assert found.state == "running" or found.restarted == ahead + 50
+    assert replays_pace.ahead(rate) <= 10
+
+
+def test_no_burst_comes_after_a_pause(world: World) -> None:
+    add_dead(world, 200)
+    found = advance(world, plan(world, rate=1.0))
+    take_all(world, found)
+    world.execute("UPDATE replays SET next_due_at = now() - interval '1 hour'")
+    before = found.restarted
+    found = advance(world, found)
+    assert found.restarted - before <= 12
+    assert world.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND next_run_at <= now()") <= 3
+
+
+def test_it_waits_while_what_it_restarted_is_due_and_nobody_takes_it(world: World) -> None:
+    add_dead(world, 200)
+    found = advance(world, plan(world, rate=10.0))
+    world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+    world.execute("UPDATE replays SET next_due_at = now()")
+    before = found.restarted
+    assert before > 2 * 10
+    for _ in range(3):
+        found = advance(world, found)
+    assert (found.state, found.restarted) == ("running", before)
+    take_all(world, found)
+    assert advance(world, found).restarted > before
+
+
+# Drivers
+
+
+def test_a_worker_carries_a_replay_on_and_wakes_others_for_what_it_restarted(world: World) -> None:
+    dies(world, "vraag een?")
+    found = plan(world)
+    world.wake.delays.clear()
+
+    def is_answered() -> bool:
+        world.app.worker.drain(2, 10.0)
+        return bool(world.sent_to(ADDRESS))
+
+    eventually(is_answered)
+    with world.database.connection() as connection:
+        ended = replays.show(connection, found.id)
+    assert ended is not None
+    assert (ended.state, ended.restarted) == ("done", 1)
+    assert world.sent_to(ADDRESS) == [NOTICE + ANSWER]
+    assert world.wake.delays
+
+
+def test_a_worker_leaves_alone_what_another_keeps_ahead(world: World) -> None:
+    add_dead(world, 100)
+    found = plan(world, rate=1.0)
+    world.execute("UPDATE replays SET next_due_at = now() + interval '9 seconds'")
+    replays_drive.drive(world.database, lambda _: None)
+    with world.database.connection() as connection:
+        assert replays.show(connection, found.id) == found
+
+
+def test_a_database_that_refuses_does_not_stop_a_worker(
+    postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = Database(postgres.create(f"empty_{uuid4().hex}"), 1)
+    try:
+        replays_drive.drive(empty, lambda _: None)
+    finally:
+        empty.close()
+    assert "replay_failed" in caplog.text
+
+
+def together(*tasks: Callable[[], object]) -> None:
+    """Run all at once, and raise what one of them raises."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        for task in [pool.submit(task) for task in tasks]:
+            task.result(60)
+
+
+def test_two_drivers_at_once_neither_skip_nor_double_nor_go_faster(world: World) -> None:
+    add_dead(world, 2_000)
+    found = plan(world)  # all of them are within the seconds that it may be ahead
+
+    def drive() -> None:
+        eventually(lambda: replays_drive.advance(world.database, found.id, seconds=0).state != "running")
+
+    together(drive, drive, drive)
+    with world.database.connection() as connection:
+        assert counts(replays.list_replays(connection)[0]) == (2_000, 0, 0, 0)
+    assert world.rows("SELECT run, count(*)::int FROM ai_jobs GROUP BY run") == [(2, 2_000)]
+    due = [row[0] for row in world.rows(DUE, id=found.id)]
+    assert all(later - earlier > 0.0009 for earlier, later in itertools.pairwise(due))
+
+
+def test_two_replays_of_the_same_restart_each_dead_letter_once(world: World) -> None:
+    texts = [f"vraag {n}?" for n in range(2)]
+    for number in range(6):
+        dies(world, *texts, address=f"+316000001{number:02}")
+    first, second = plan(world), plan(world)
+
+    def drive(found: Replay) -> Callable[[], None]:
+        def task() -> None:
+            eventually(lambda: replays_drive.advance(world.database, found.id, seconds=0).state == "done")
+
+        return task
+
+    together(drive(first), drive(second))
+    with world.database.connection() as connection:
+        ended = replays.list_replays(connection)
+    assert [found.handled for found in ended] == [12, 12]
+    assert sum(found.restarted for found in ended) == 6
+    assert sum(found.joined for found in ended) == 6
+    assert world.rows("SELECT run, count(*)::int FROM ai_jobs WHERE type = 'autoreply' GROUP BY run ORDER BY run") == [
+        (1, 6),
+        (2, 6),
+    ]
+
+
+def test_a_killed_step_has_done_nothing(world: World, database_url: str) -> None:
+    add_dead(world, 10)
+    found = plan(world)
+    with psycopg.connect(database_url, autocommit=True) as doomed:
+        pid = doomed.info.backend_pid
+
+        def killed() -> None:
+            with doomed.transaction():
+                assert step(doomed, found.id).due_in  # all that a process does before it is killed
+                world.value("SELECT pg_terminate_backend(%(pid)s)", pid=pid)
+
+        with pytest.raises(psycopg.OperationalError):
+            killed()
+    assert world.rows("SELECT status, run, count(*)::int FROM ai_jobs GROUP BY 1, 2") == [("failed", 1, 10)]
+    assert counts(to_the_end(world, found)) == (10, 0, 0, 0)
+
+
+@pytest.fixture
+def planner(world: World) -> Iterator[Callable[[str, dict[str, Any]], str]]:
+    """The plan of a statement, with many dead letters and more other rows."""
+    add_dead(world, 2_000)
+    world.execute(
+        "INSERT INTO ai_jobs (payload, status) SELECT '{\"type\": \"noop\"}', 'done' FROM generate_series(1, 20000)"
+    )
+    world.execute("ANALYZE ai_jobs")
+
+    def explain(sql: str, parameters: dict[str, Any]) -> str:
+        return "\n".join(row[0] for row in world.rows("EXPLAIN (COSTS off) " + sql, **parameters))
+
+    yield explain
+    world.execute("DELETE FROM ai_jobs")
+    world.execute("ANALYZE ai_jobs")
+
+
+def test_a_step_reads_only_what_is_next(world: World, planner: Callable[[str, dict[str, Any]], str]) -> None:
+    place = {"cursor": 500, "end": 10**9, "limit": 50, "window": 500, "id": uuid4()}
+    wanted = {"filter": Filter(error_class="timeout").as_jsonb(), "as_of": datetime.now(UTC)}
+    for sql in (LOOK_AT, NEXT):
+        found = planner(sql, place | wanted)
+        assert "using ai_jobs_dead_in_order" in found, found
+        assert "Sort" not in found.replace("Sort Key", ""), found
+    assert "using ai_jobs_replayed" in planner(replays_pace.BACKLOG, place)
