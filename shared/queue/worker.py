@@ -19,6 +19,7 @@ from shared.db.pool import Database
 from shared.errors import DatabaseAway
 from shared.queue import store, together
 from shared.queue.crew import Crew
+from shared.queue.drains import Drains
 from shared.queue.heartbeat import Heartbeat
 from shared.queue.job import Job, JobType
 from shared.queue.outcome import Outcomes, Returned
@@ -70,10 +71,7 @@ class Worker:
         self._stopping = threading.Event()
         self._running: dict[object, Job] = {}
         self._running_lock = threading.Lock()
-        self._looked_at = 0.0  # when any drain last claimed
-        self._places = threading.Lock()
-        self._lingering = 0  # how many drains wait for what falls due
-        self._stays: Crew[Returned] | None = None  # the drain that takes care of all jobs that hang
+        self._drains = Drains[Returned](self._slots)
         self._patience = Patience(limits.lease_seconds, RESCUE_EVERY_SECONDS)
         self._heartbeat = Heartbeat(database, limits.lease_seconds, limits.job_max_seconds, self._patience)
         self._outcomes = Outcomes(database, self._types, wake, limits.lease_seconds, self._stopping, checkpoint)
@@ -109,7 +107,7 @@ class Worker:
         ends, ran, failures = time.monotonic() + seconds, 0, 0
         # A wake message's drain has threads too: if it did its one job itself, a few deliveries that hang would keep it from
         # all others (measured: half a second for those behind them).
-        with self._heartbeat.running(), self._crew(concurrency) as crew:
+        with self._heartbeat.running(), self._drains.crew(concurrency + LENT_AT_MOST) as crew:
             returned: list[Returned] = []
             while not self._is_over(crew, ends):
                 try:
@@ -126,13 +124,19 @@ class Worker:
                     self._hand(crew, jobs)
                     # After the claim, so that nobody who has just written waits for it.
                     has_rescued = bool(taken) and self._rescue()
-                    if taken and not crew.busy and not has_rescued and not self._linger(ends) and self._leaves(crew):
+                    if (
+                        taken
+                        and not crew.busy
+                        and not has_rescued
+                        and not self._linger(ends)
+                        and self._drains.leave(crew)
+                    ):
                         break
                     # A moment: by then a slot may have been lent. When nothing more is due, until something is.
                     busy = crew.busy
                     returned += crew.collect(LENDS_AFTER_SECONDS)
                     if busy and crew.busy == busy and not more_is_due and not has_rescued:
-                        if not returned and self._has_left_it(crew):
+                        if not returned and self._drains.have_taken(crew):
                             return ran
                         returned += self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
@@ -140,18 +144,9 @@ class Worker:
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
                     self._stopping.wait(min(backoff.reconnect(failures, random.random()), ends - time.monotonic()))
                     returned += crew.collect(RESCUE_EVERY_SECONDS)
-            self._leaves(crew, at_once=True)
+            self._drains.leave(crew, at_once=True)
             self._settle(crew, returned)
         return ran
-
-    @contextlib.contextmanager
-    def _crew(self, concurrency: int) -> Iterator[Crew[Returned]]:
-        """A drain's threads; whatever ends it, nothing is left to it any more."""
-        with Crew[Returned](concurrency + LENT_AT_MOST) as crew:
-            try:
-                yield crew
-            finally:
-                self._leaves(crew, at_once=True)
 
     def stop(self) -> None:
         """A planned stop: take no more jobs; what has not ended in six seconds is given back, its attempt uncounted."""
@@ -170,7 +165,7 @@ class Worker:
         prepared: Mapping[UUID, object] = {}
         finished: Mapping[UUID, bool] = {}
         if taken:
-            self._looked_at = time.monotonic()
+            self._drains.look()
         try:
             with self._database.connection() as connection:
                 noted = [item.job for item in together.record(self._types, connection, done)]
@@ -253,49 +248,22 @@ class Worker:
             return self._stopping.is_set()
         return over > OVERTIME_SECONDS or not crew.busy or self._slots.lent_by(crew) < crew.busy
 
-    def _has_left_it(self, crew: Crew[Returned]) -> bool:
-        """Leave a drain's jobs to the one that stays, if all of them hang; the first that has such jobs stays itself."""
-        with self._places:
-            if self._slots.waits_of(crew) < crew.busy or self._stays is crew:
-                return False
-            if self._stays is None:
-                self._stays = crew
-                return False
-            self._slots.pass_on(crew, self._stays)
-            crew.leave_to(self._stays)
-            return True
-
-    def _leaves(self, crew: Crew[Returned], *, at_once: bool = False) -> bool:
-        """Take nothing over any more; False when something just came."""
-        with self._places:
-            if self._stays is crew:
-                if crew.expects and not at_once:
-                    return False
-                self._stays = None
-            return True
-
     def _linger(self, ends: float) -> bool:
         """Wait for what falls due soon; False when nothing does that another drain does not already wait for.
 
         Every drain of the process may be waiting so, and none be left for the next wake message: so they look for what is new
         by themselves meanwhile, one of them each time.
         """
-        with self._places:
-            place = self._lingering
-            self._lingering += 1
-        try:
+        with self._drains.lingering() as place:
             with self._database.connection() as connection:
                 due = store.next_due(connection, self._names, place)
             if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
                 return False
             until = time.monotonic() + max(due, 0.001)
             while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):
-                if time.monotonic() - self._looked_at >= LINGER_LOOKS_SECONDS:
+                if not self._drains.have_looked(LINGER_LOOKS_SECONDS):
                     break
             return True
-        finally:
-            with self._places:
-                self._lingering -= 1
 
     def _rest(self, crew: Crew[Returned]) -> list[Returned]:
         """Wait for what comes back, at most until the next job falls due; nothing more is due now.
@@ -306,7 +274,7 @@ class Worker:
         busy = crew.busy
         while self._slots.waits_of(crew) and not self._stopping.is_set():
             returned = crew.collect(LOOKS_EVERY_SECONDS)
-            if crew.busy != busy or time.monotonic() - self._looked_at >= LOOKS_EVERY_SECONDS:
+            if crew.busy != busy or not self._drains.have_looked(LOOKS_EVERY_SECONDS):
                 return returned
         with self._database.connection() as connection:
             due = store.next_due(connection, self._names)

@@ -156,7 +156,7 @@ def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
     with ThreadPoolExecutor(3) as pool:
         site.add(waits="yes")
         stays = pool.submit(wake, "stays")
-        eventually(lambda: site.worker._stays)
+        eventually(lambda: site.worker._drains._stays)
         for count in (2, 3):
             site.add(waits="in vain" if count == 3 else "yes")
             left = pool.submit(wake, f"leaves {count}")
