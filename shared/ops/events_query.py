@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,9 +21,8 @@ ASKED = """
         AND what IN ('resend_delivery', 'restart_job', 'release_event', 'reject_event', 'close_job', 'cancel_job')
     UNION ALL
     SELECT r.created_at, r.who, 'replay', coalesce(d.replay_of, d.id)::text, r.reason,
-        CASE WHEN d.replay_of IS NOT NULL THEN n.name END, CASE WHEN d.replay_of IS NOT NULL THEN d.id END, r.id
-    FROM webhook_deliveries d JOIN webhook_endpoints n ON n.id = d.endpoint_id LEFT JOIN ai_jobs j ON j.id = d.job_id
-    JOIN replays r ON r.id IN (d.replay_id, j.replay_id)
+        NULL, CASE WHEN d.replay_of IS NOT NULL THEN d.id END, r.id
+    FROM webhook_deliveries d LEFT JOIN ai_jobs j ON j.id = d.job_id JOIN replays r ON r.id IN (d.replay_id, j.replay_id)
     WHERE d.event_id = %(event)s
     ORDER BY at
 """
@@ -64,7 +63,9 @@ def asked_for(connection: Conn, detail: EventDetail) -> list[Asked]:
         targets |= {found for found in (delivery.id, delivery.job_id, delivery.replay_of) if found}
     parameters: dict[str, Any] = {"targets": [str(target) for target in targets], "event": detail.event.id}
     with connection.cursor(row_factory=class_row(Asked)) as cursor:
-        return cursor.execute(ASKED, parameters).fetchall()
+        found = cursor.execute(ASKED, parameters).fetchall()
+    names = {delivery.id: delivery.endpoint for delivery in detail.deliveries}
+    return [replace(one, to_name=one.to_name or (names.get(one.made) if one.made else None)) for one in found]
 
 
 def resting(connection: Conn, endpoint_ids: Sequence[UUID]) -> set[UUID]:

@@ -1,4 +1,4 @@
-"""What the drains of a process know of each other: which of them takes care of jobs that hang, and how many wait for what falls due.
+"""What the drains of a process know of each other: which of them takes care of jobs that hang, and how many wait for due moments.
 
 So a wake message is in hand only as long as there is something to do for it. If each waited for its own job's endpoint, or for
 a moment that another waits for already, a few of them would keep the process from taking in the next.

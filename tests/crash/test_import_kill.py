@@ -48,7 +48,7 @@ def test_killed_in_the_middle_it_goes_on_and_writes_each_row_once(database: Data
     began = time.monotonic()
     while found(world, import_id).state != "done":
         assert world.app.worker.poll_once(1)
-    assert time.monotonic() - began < 20  # all 20,000 take 2.5 s on two quiet cores
+    assert time.monotonic() - began < 80  # all 20,000 take 2.5 s on two quiet cores
     assert counts(found(world, import_id)) == {"added": ROWS}
     expected = [(f"Mens {n}", f"+316{n + 10000000}", f"W{n}", {"verlof": f"{n} uur"}) for n in range(ROWS)]
     assert world.rows("SELECT name, phone, external_id, attributes FROM people ORDER BY phone") == expected

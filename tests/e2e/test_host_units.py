@@ -168,10 +168,10 @@ async def listen_until_deleted(
 
     listener = QueueListener(queue, invoke, options, lease_seconds=lease, first_wait_seconds=first_wait)
     listening = asyncio.create_task(listener.listen())
-    await asyncio.to_thread(queue.deleted.wait, 5)
-    await listener.settle(5)
+    await asyncio.to_thread(queue.deleted.wait, 30)
+    await listener.settle(30)
     listener.close()
-    await asyncio.wait_for(listening, 5)
+    await asyncio.wait_for(listening, 30)
     await listener.abandon()
     assert queue.deleted.is_set()
 
@@ -232,11 +232,10 @@ def test_doorbell_wakes_from_another_thread_and_at_the_visible_time() -> None:
         bell.ring("wake", 0.0)  # nobody is there yet
         bell.connect(loop, [sleeper])
         started = loop.time()
-        for name, seconds in (("other", 0.0), ("wake", 0.2), ("wake", 0.0)):
+        for name, seconds in (("other", 0.0), ("wake", 0.6), ("wake", 0.0)):
             threading.Thread(target=bell.ring, args=(name, seconds)).start()
-        await asyncio.wait_for(sleeper.enough.wait(), 5)
+        await asyncio.wait_for(sleeper.enough.wait(), 30)
         first, second = (at - started for at in sleeper.woken)
-        assert first < 0.15
-        assert 0.2 <= second < 0.5
+        assert first < 0.6 <= second
 
     asyncio.run(check())
