@@ -155,7 +155,7 @@ def check_url(url: str) -> None:
     """Raise SettingsError when the URL cannot be one of Postgres; its secrets are not repeated."""
     try:
         parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeError):
         parts = {}
     if not parts or not url.startswith(("postgresql://", "postgres://")):
         raise SettingsError(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.db.text import storable
 from shared.ops.roles import Role, role_of
 
 PROVIDER = "aad"
@@ -42,7 +43,7 @@ def read_principal(headers: Mapping[str, str], tenant: str | None, role: str) ->
     claims = _claims(headers.get("x-ms-client-principal", ""))
     if claims is None or headers.get("x-ms-client-principal-idp", "").lower() != PROVIDER:
         return None
-    who = next((value for kind in _NAME for value in claims.get(kind, [])), "")[:NAME_LIMIT]
+    who = storable(next((value for kind in _NAME for value in claims.get(kind, [])), "")[:NAME_LIMIT])
     if not who:
         return None
     tenants = [value.lower() for kind in _TENANT for value in claims.get(kind, [])]
@@ -61,6 +62,6 @@ def _claims(header: str) -> dict[str, list[str]] | None:
         found: dict[str, list[str]] = {}
         for claim in principal["claims"]:
             found.setdefault(str(claim["typ"]), []).append(str(claim["val"]))
-    except (binascii.Error, UnicodeDecodeError, ValueError, KeyError, TypeError):
+    except (binascii.Error, UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found

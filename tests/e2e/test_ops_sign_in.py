@@ -199,12 +199,19 @@ def test_the_wrong_tenant_or_role_is_told_so(entra: World, changes: dict[str, An
         {"X-MS-CLIENT-PRINCIPAL": "!!", "X-MS-CLIENT-PRINCIPAL-IDP": "aad"},
         {"X-MS-CLIENT-PRINCIPAL": base64.b64encode(b"[]").decode(), "X-MS-CLIENT-PRINCIPAL-IDP": "aad"},
         {"X-MS-CLIENT-PRINCIPAL": base64.b64encode(b"\xff").decode(), "X-MS-CLIENT-PRINCIPAL-IDP": "aad"},
+        {"X-MS-CLIENT-PRINCIPAL": base64.b64encode(b"[" * 20_000).decode(), "X-MS-CLIENT-PRINCIPAL-IDP": "aad"},
         principal(claims={"preferred_username": None}),
     ],
-    ids=["provider", "idp", "name-only", "base64", "list", "utf-8", "nobody"],
+    ids=["provider", "idp", "name-only", "base64", "list", "utf-8", "deep", "nobody"],
 )
 def test_half_a_principal_is_none(entra: World, headers: dict[str, str]) -> None:
     assert Visitor(entra.app, signed_in=False).get("", **headers).status_code == 302
+
+
+@pytest.mark.parametrize("who", ["a\x00b", "a\ud800b"], ids=["nul", "surrogate"])
+def test_a_name_that_the_database_cannot_hold_is_signed_in_without_what_it_cannot(entra: World, who: str) -> None:
+    answer = Visitor(entra.app, signed_in=False).get("", **principal(claims={"preferred_username": who}))
+    assert (answer.status_code, "a\ufffdb" in answer.text) == (200, True)
 
 
 def test_a_session_is_its_persons_alone(entra: World) -> None:
