@@ -25,15 +25,6 @@ class Drains[T]:
         self._looked_at = 0.0
         self._changed = threading.Lock()
 
-    @contextlib.contextmanager
-    def crew(self, size: int) -> Iterator[Crew[T]]:
-        """A drain's threads; whatever ends it, nothing is left to it any more."""
-        with Crew[T](size) as crew:
-            try:
-                yield crew
-            finally:
-                self.leave(crew, at_once=True)
-
     def have_taken(self, crew: Crew[T]) -> bool:
         """Leave a drain's jobs to the one that stays, if all of them hang; the first that has such jobs stays itself."""
         with self._changed:

@@ -107,11 +107,11 @@ class Worker:
         ends, ran, failures = time.monotonic() + seconds, 0, 0
         # A wake message's drain has threads too: if it did its one job itself, a few deliveries that hang would keep it from
         # all others (measured: half a second for those behind them).
-        with self._heartbeat.running(), self._drains.crew(concurrency + LENT_AT_MOST) as crew:
+        with self._heartbeat.running(), self._crew(concurrency + LENT_AT_MOST) as crew:
             returned: list[Returned] = []
             while not self._is_over(crew, ends):
                 try:
-                    is_idle = not crew.busy and not returned
+                    is_idle = not crew.expects and not returned
                     # A caller that finds no slot waits for one, a second at most: so a wake message stays in hand, and the ones
                     # behind it in the queue, whose length is what the platform scales by, until this process can do
                     # something for it.
@@ -128,17 +128,17 @@ class Worker:
                         taken
                         and not crew.busy
                         and not has_rescued
-                        and not self._linger(ends)
+                        and not self._linger(ends, crew)
                         and self._drains.leave(crew)
                     ):
                         break
                     # A moment: by then a slot may have been lent. When nothing more is due, until something is.
                     busy = crew.busy
                     returned += crew.collect(LENDS_AFTER_SECONDS)
-                    if busy and crew.busy == busy and not more_is_due and not has_rescued:
-                        if not returned and self._drains.have_taken(crew):
+                    if busy and crew.busy == busy and not returned and not more_is_due and not has_rescued:
+                        if self._drains.have_taken(crew):
                             return ran
-                        returned += self._rest(crew)
+                        returned = self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
                     telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
@@ -198,6 +198,16 @@ class Worker:
     def _hand(self, crew: Crew[Returned], jobs: Sequence[tuple[Job, object]]) -> None:
         crew.hand(partial(self._run, job, prepared, crew) for job, prepared in jobs)
 
+    @contextlib.contextmanager
+    def _crew(self, size: int) -> Iterator[Crew[Returned]]:
+        """A drain's threads. However it ends, all is recorded: others have left their jobs to it, which nobody else knows of."""
+        with Crew[Returned](size) as crew:
+            try:
+                yield crew
+            finally:
+                self._drains.leave(crew, at_once=True)
+                self._settle(crew, [])
+
     def _settle(self, crew: Crew[Returned], returned: list[Returned]) -> None:
         """Take no more; wait for what runs, and record all of it."""
         while crew.expects or returned:
@@ -248,7 +258,7 @@ class Worker:
             return self._stopping.is_set()
         return over > OVERTIME_SECONDS or not crew.busy or self._slots.lent_by(crew) < crew.busy
 
-    def _linger(self, ends: float) -> bool:
+    def _linger(self, ends: float, crew: Crew[Returned]) -> bool:
         """Wait for what falls due soon; False when nothing does that another drain does not already wait for.
 
         Every drain of the process may be waiting so, and none be left for the next wake message: so they look for what is new
@@ -261,7 +271,8 @@ class Worker:
                 return False
             until = time.monotonic() + max(due, 0.001)
             while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):
-                if not self._drains.have_looked(LINGER_LOOKS_SECONDS):
+                # What has been left to this drain meanwhile may have come back.
+                if crew.expects or not self._drains.have_looked(LINGER_LOOKS_SECONDS):
                     break
             return True
 
@@ -274,7 +285,8 @@ class Worker:
         busy = crew.busy
         while self._slots.waits_of(crew) and not self._stopping.is_set():
             returned = crew.collect(LOOKS_EVERY_SECONDS)
-            if crew.busy != busy or not self._drains.have_looked(LOOKS_EVERY_SECONDS):
+            # As many may be left to it as have come back: then `busy` is what it was.
+            if returned or crew.busy != busy or not self._drains.have_looked(LOOKS_EVERY_SECONDS):
                 return returned
         with self._database.connection() as connection:
             due = store.next_due(connection, self._names)

@@ -66,10 +66,10 @@ def resend(connection: Conn, delivery_id: UUID, *, who: str, reason: str, to: st
         if found is None:
             return None
         _check(found)
-        endpoint = find_endpoint(connection, to or found["endpoint"])
+        target = found["endpoint"] if to is None else to
+        endpoint = find_endpoint(connection, target)
         if one(connection, IS_BEING_SENT, {**key, "endpoint": endpoint}) is not None:
             raise UserError("It is being sent there again already.", name="resend_waiting")
-        target = to or found["endpoint"]
         # A worker that stopped behind its last try's success leaves a dead letter of what has arrived.
         is_dead_letter = found["state"] == "dead" and found["job_status"] == "failed" and not found["is_closed"]
         if is_dead_letter and target == found["endpoint"]:

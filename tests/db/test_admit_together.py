@@ -167,6 +167,21 @@ def test_what_was_accepted_is_recorded_together(gateway: Gateway) -> None:
     assert record(gateway, claimed) == set()  # once
 
 
+@pytest.mark.parametrize("table", ["webhook_deliveries", "ai_jobs"])
+def test_nobody_waits_for_a_lock_to_be_recorded(gateway: Gateway, table: str) -> None:
+    """The others of the same turn are recorded."""
+    endpoint = gateway.endpoint(NOWHERE)
+    gateway.deliveries(endpoint, 2)
+    claimed = claim(gateway, 2)
+    ask(gateway, claimed)
+    (job, delivery), (other, _) = claimed
+    with gateway.database.transaction() as holder:
+        held = delivery if table == "webhook_deliveries" else job.id
+        holder.execute(f"SELECT FROM {table} WHERE id = %s FOR NO KEY UPDATE".encode(), (held,))
+        assert record(gateway, claimed) == {other.lease_token}
+    assert record(gateway, claimed) == {job.lease_token}
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -76,6 +76,7 @@ def test_what_is_wrong_is_one_sentence(world: World, capsys: pytest.CaptureFixtu
         (["resend", str(uuid4()), "--reason", "x"], Status.NOTHING, "There is no delivery"),
         (["resend", str(delivery)], Status.USAGE, "Give a reason for sending it again"),
         (["resend", str(delivery), "--to", "none", "--reason", "x"], Status.USAGE, "There is no endpoint none"),
+        (["resend", str(delivery), "--to", "", "--reason", "x"], Status.USAGE, "There is no endpoint : see"),
         (["resend", str(waiting), "--reason", "x"], Status.USAGE, "It is still on its way"),
     ):
         assert main(["events", *words]) == status, words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +17,7 @@ import pytest
 from shared.db.pool import Database
 from shared.errors import TransientError
 from shared.queue import store
+from shared.queue.crew import Crew
 from shared.queue.job import Complete, Job, JobType, Lease, Verdict
 from shared.queue.policy import Policy
 from shared.queue.worker import Limits, Worker
@@ -29,14 +30,21 @@ INVOCATION: ContextVar[str] = ContextVar("invocation")
 class Site:
     """Workers whose jobs wait for the network until `answered` is set, if their payload says so."""
 
-    def __init__(self, database: Database, concurrency: int, lease_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        concurrency: int,
+        lease_seconds: float = 30.0,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self.database = database
         self.answered = threading.Event()
         self.waiting: list[UUID] = []
         self.waited_in: list[str] = []
         self.ran: list[UUID] = []
         types = {TYPE: JobType(TYPE, self.run, Policy())}
-        self.worker = Worker(database, types, lambda _: None, Limits(concurrency, lease_seconds=lease_seconds))
+        limits = Limits(concurrency, lease_seconds=lease_seconds)
+        self.worker = Worker(database, types, lambda _: None, limits, tick=tick)
 
     def run(self, job: Job, lease: Lease) -> Verdict:
         if job.payload.get("waits"):
@@ -197,3 +205,72 @@ def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it
         eventually(lambda: site.has_run(1))
         site.answered.set()
         assert drain.result(30) == 2
+
+
+def test_nothing_is_lost_when_as_much_is_left_to_a_drain_as_comes_back(jobs: Database) -> None:
+    """What is out then is as much as before, and yet something has come back."""
+    site = Site(jobs, 2)
+    worker, back = site.worker, "what came back"
+    with Crew[Any](2) as stays, Crew[Any](2) as leaves:
+        assert not worker._drains.have_taken(stays)
+
+        def hang() -> None:
+            with worker._waiting(leaves):
+                site.answered.wait(30)
+
+        leaves.hand([hang])
+        eventually(lambda: worker._slots.waits_of(leaves) == 1)
+        stays.hand([lambda: back])
+        eventually(lambda: not stays._back.empty())
+        assert worker._drains.have_taken(leaves)
+        worker._drains.look()
+        try:
+            found: list[Any] = worker._rest(stays)
+            assert found == [back]
+        finally:
+            site.answered.set()
+        eventually(lambda: stays.collect(1.0) == [] and not stays.expects)
+
+
+def test_a_drain_that_ends_by_a_mistake_records_what_was_left_to_it(jobs: Database) -> None:
+    mistaken = threading.Event()
+
+    def tick() -> None:
+        if mistaken.is_set():
+            raise RuntimeError("a mistake")
+
+    site = Site(jobs, 2, tick=tick)
+    with ThreadPoolExecutor(2) as pool:
+        site.add(waits="yes")
+        stays = pool.submit(site.worker.drain, 1, 30)
+        eventually(lambda: site.worker._drains._stays)
+        site.add(waits="yes")
+        pool.submit(site.worker.drain, 1, 30).result(30)
+        mistaken.set()
+        eventually(lambda: site.worker._drains._stays is None)
+        site.answered.set()
+        with pytest.raises(RuntimeError, match="a mistake"):
+            stays.result(30)
+    assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 2
+    assert not site.worker._heartbeat._held
+    assert site.worker._slots.take(99) == 2
+
+
+def test_a_drain_that_waits_for_a_due_moment_does_not_let_wait_what_was_left_to_it(jobs: Database) -> None:
+    """However busily others look meanwhile for what is due."""
+    site = Site(jobs, 2)
+    with jobs.connection() as connection:
+        store.enqueue(connection, {"type": TYPE}, delay_seconds=2.9)
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.01):
+            site.worker._drains.look()
+
+    with ThreadPoolExecutor(1) as pool, Crew[Any](2) as crew:
+        pool.submit(look)
+        crew.hand([lambda: "left to it"])
+        assert site.worker._linger(time.monotonic() + 30, crew)
+        is_over.set()
+    with jobs.connection() as connection:
+        assert (store.next_due(connection, [TYPE]) or 0.0) > 0.0

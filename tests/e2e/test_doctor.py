@@ -178,9 +178,10 @@ def test_a_database_with_too_few_connections(setup: SetUp, postgres: EmbeddedPos
     [
         ("postgresql://nobody:geheim123@127.0.0.1:9/none", "firewall"),
         ("mysql://x", "must look like postgresql://"),
+        ("postgresql://\udcff@127.0.0.1:9/none", "must look like postgresql://"),
         ("NOT-THERE", "is not there"),
     ],
-    ids=["away", "another-kind", "no-such-database"],
+    ids=["away", "another-kind", "not-utf-8", "no-such-database"],
 )
 def test_a_database_that_cannot_be_reached(setup: SetUp, url: str, words: str) -> None:
     if url == "NOT-THERE":

@@ -8,12 +8,16 @@ import re
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import Page
 
 from shared.db.pool import Database
+from shared.ops.files import static_files
 from shared.ops.roles import Role, role_of
 from shared.ops.routes import Route
 from shared.ops.table import TABLE
+from tests.e2e.browser import chromium
 from tests.e2e.test_ops_sign_in import ENTRA, principal
+from tests.fakes.deliveries import add_delivery, add_endpoint, add_event
 from tests.fakes.visitor import HERE, Visitor, words_of
 from tests.fakes.world import World
 
@@ -23,6 +27,7 @@ ACTIONS = [route for route in TABLE if route.method == "POST" and not route.is_o
 # What somebody is given who has to look after conversations and jobs; all else with a button is an administrator's.
 OPERATORS = re.compile(r"/(conversations|jobs|webhooks/(events|deliveries))/")
 EVERYBODYS = ("/sign-out", "/language")
+OFFERS = "main :is(form[method=post], a.button, details.again, .card h2:is([id^=change], [id^=rotate], [id^=disable]))"
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +133,28 @@ def test_what_a_role_is_worth_is_asked_again_with_each_request(world: World) -> 
     assert REFUSED["nl"] not in somebody.press("/documents/new")[1]
     somebody.headers = principal("antwoord.admin@example.org", claims={"roles": "Antwoord.Viewer"})
     assert REFUSED["nl"] in somebody.press("/documents/new")[1]
+
+
+def offered(page: Page, somebody: Somebody, path: str) -> int:
+    """How many things to do somebody sees on a page, by the console's style sheet alone."""
+    page.set_content(re.sub(r"<(script|link)[^>]*>", "", somebody.get(path, **somebody.headers).text))
+    page.add_style_tag(content=static_files()["console.css"].content.decode())
+    assert page.locator("h1").is_visible()
+    return page.locator(OFFERS).locator("visible=true").count()
+
+
+def test_who_may_only_look_sees_nothing_to_press(world: World) -> None:
+    viewer, admin = Somebody(world, "Antwoord.Viewer"), Somebody(world, "Antwoord.Admin")
+    endpoint, event = add_endpoint(world, "billing"), add_event(world)
+    add_delivery(world, endpoint, event=event)
+    paths = {
+        f"/webhooks/endpoints/{endpoint}": 7, f"/webhooks/events/{event}": 1, "/documents": 1, "/jobs?state=failed": 1,
+        "/jobs/queue/autoreply": 2,
+    }  # fmt: skip
+    with chromium() as browser:
+        page = browser.new_page()
+        assert {path: offered(page, viewer, path) for path in paths} == dict.fromkeys(paths, 0)
+        assert {path: offered(page, admin, path) for path in paths} == paths
 
 
 def test_a_link_on_a_developers_machine_opens_everything(database: Database) -> None:

@@ -762,7 +762,7 @@ END
 $$;
 
 -- As settle_attempt(), for all that came back together and was accepted by an endpoint that is well. Who is not in the answer is
--- settled by itself.
+-- settled by itself. Nothing here waits for a lock either: a worker's whole turn would.
 CREATE FUNCTION settle_accepted(
     of_jobs uuid[], tokens uuid[], deliveries uuid[], of_tries int[], statuses int[], took_ms float8[], answers text[]
 ) RETURNS TABLE (token uuid) LANGUAGE plpgsql VOLATILE
@@ -775,9 +775,9 @@ BEGIN
     RETURN QUERY WITH held AS MATERIALIZED (
         SELECT given.* FROM unnest(of_jobs, tokens, deliveries, of_tries, statuses, took_ms, answers)
             AS given (job, token, delivery, try, status, took, answer)
-        JOIN ai_jobs q ON q.id = given.job
+        JOIN ai_jobs q ON q.id = given.job JOIN webhook_deliveries d ON d.id = given.delivery
         WHERE q.lease_token = given.token AND q.status = 'processing'
-        FOR NO KEY UPDATE OF q SKIP LOCKED
+        FOR NO KEY UPDATE OF q, d SKIP LOCKED
     ), accepted AS MATERIALIZED (
         SELECT t.*, n.average_ms IS NULL OR random() < 0.05 AS is_sample
         FROM (SELECT h.*, t.endpoint_id AS endpoint, t.ended FROM held h
