@@ -17,8 +17,8 @@ SOURCE, ENDPOINT = "demo-vendor", "demo-receiver"
 WHO = "up"
 STOPPED = "`up` has stopped"
 TIMEOUT_SECONDS = 5.0  # short enough to watch one
-# What comes in, and our own events too: so a flagged conversation and a dead letter are seen to arrive.
-EVENTS = ("*",)
+# What comes in, and our own events by name: so a flagged conversation and a dead letter are seen to arrive.
+EVENTS = ("*", "conversation.needs_person", "job.failed")
 
 SEALED_FOR_SOURCE = "SELECT secret FROM webhook_sources WHERE id = %(id)s"
 SEALED_FOR_ENDPOINT = "SELECT secret FROM webhook_endpoints WHERE id = %(id)s"
@@ -63,7 +63,7 @@ def _endpoint(connection: Conn, vault: Vault, guard: Guard, hook_url: str) -> st
     if found is None:
         return endpoints.add(connection, ENDPOINT, wanted, guard=guard, vault=vault, who=WHO).secret
     endpoint_id = found.id
-    if found.url != hook_url:
+    if (found.url, tuple(found.events)) != (hook_url, EVENTS):
         endpoints.change(connection, endpoint_id, wanted, seen=found.version, guard=guard, who=WHO)
     if found.disabled_at is not None or found.failures_in_row:
         endpoints.enable(connection, endpoint_id, who=WHO)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from local.gateway.demo import ENDPOINT, SOURCE, DemoSecrets, prepare, put_away
+from local.gateway.demo import ENDPOINT, EVENTS, SOURCE, DemoSecrets, prepare, put_away
 from local.gateway.desk import act
 from shared.clients.guard import Guard
 from shared.db.pool import Database
@@ -51,7 +51,7 @@ def endpoint(world: World) -> endpoints.Endpoint:
 def test_it_is_made_once_and_the_next_start_finds_it_as_it_is(world: World) -> None:
     secrets = start(world)
     assert secrets.vendor.startswith("whsec_")
-    assert (endpoint(world).url, endpoint(world).events, endpoint(world).disabled_at) == (HOOK, ["*"], None)
+    assert (endpoint(world).url, endpoint(world).events, endpoint(world).disabled_at) == (HOOK, list(EVENTS), None)
     assert [line.what for line in lines(world)] == ["add_endpoint", "add_source"]
     assert start(world) == secrets
     assert len(lines(world)) == 2, "nothing was changed"
