@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONCURRENCY = 8
+WAKES_IN_HAND = 15  # batchSize and newBatchThreshold of host.json
 KEY = b"k" * 32
 BODY = b'{"data":{"id":"resp_0123456789"},"id":"evt_0123456789abcdef","type":"response.completed"}'
 GOOD, HANGING = 95, 5
@@ -151,7 +152,7 @@ class _Site:
         try:
             yield wakes
         finally:
-            for _ in range(CONCURRENCY):
+            for _ in range(WAKES_IN_HAND):
                 wakes.put(False)
             worker.join(60)
 
@@ -311,8 +312,8 @@ def _work(settings: dict[str, str], wakes: SimpleQueue[bool]) -> None:
         while wakes.get():
             app.worker.drain(1, 120.0)
 
-    with ThreadPoolExecutor(CONCURRENCY + 1) as pool:
-        slots = [pool.submit(slot) for _ in range(CONCURRENCY)]
+    with ThreadPoolExecutor(WAKES_IN_HAND + 1) as pool:
+        slots = [pool.submit(slot) for _ in range(WAKES_IN_HAND)]
         pool.submit(timer)
         for done in slots:
             done.result()

@@ -181,7 +181,9 @@ class App:
             settings.slow_job_threshold_ms,
         )
         carry_on_replays = partial(drive, self.database, self._wake)
-        return Worker(self.database, self._types, self._wake, limits, self._checkpoint, carry_on_replays)
+        return Worker(
+            self.database, self._types, self._wake, limits, self._checkpoint, carry_on_replays, HEAD_START_SECONDS
+        )
 
     @cached_property
     def _housekeeping(self) -> Housekeeping:

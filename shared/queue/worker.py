@@ -48,8 +48,8 @@ class Limits:
 class Worker:
     """The one worker of a process; timer and wake slots share its semaphore.
 
-    `wake` is called with seconds whenever a job will be due, after the commit that made it so; `tick` about once a second
-    while there is work, and may make jobs due (a replay).
+    `wake` is called with seconds whenever a job will be due, after the commit that made it so, and what it sends arrives
+    `wakes_early` seconds before; `tick` about once a second while there is work, and may make jobs due (a replay).
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Worker:
         limits: Limits,
         checkpoint: Checkpoint = pass_by,
         tick: Callable[[], None] = lambda: None,
+        wakes_early: float = 0.0,
     ) -> None:
         self._database = database
         self._types = dict(types)
@@ -67,6 +68,8 @@ class Worker:
         self._limits = limits
         self._checkpoint = checkpoint
         self._tick = tick
+        self._wake = wake
+        self._wakes_early = wakes_early
         self._slots = Slots(limits.concurrency)
         self._stopping = threading.Event()
         self._running: dict[object, Job] = {}
@@ -261,13 +264,16 @@ class Worker:
     def _linger(self, ends: float, crew: Crew[Returned]) -> bool:
         """Wait for what falls due soon; False when nothing does that another drain does not already wait for.
 
-        Every drain of the process may be waiting so, and none be left for the next wake message: so they look for what is new
-        by themselves meanwhile, one of them each time.
+        No more wait than can run at once, so that the host has hands left for the next wake message; the others' messages come
+        again when their jobs are due, since the platform scales by them. Meanwhile one of those that wait looks for what is new.
         """
         with self._drains.lingering() as place:
             with self._database.connection() as connection:
                 due = store.next_due(connection, self._names, place)
             if due is None or due > min(LINGER_SECONDS, ends - time.monotonic()):
+                return False
+            if place >= self._limits.concurrency:
+                self._wake(due + self._wakes_early)
                 return False
             until = time.monotonic() + max(due, 0.001)
             while (left := until - time.monotonic()) > 0 and not self._stopping.wait(min(left, LINGER_LOOKS_SECONDS)):

@@ -42,7 +42,7 @@ class Site:
         self.waiting: list[UUID] = []
         self.waited_in: list[str] = []
         self.ran: list[UUID] = []
-        types = {TYPE: JobType(TYPE, self.run, Policy())}
+        types = self.types = {TYPE: JobType(TYPE, self.run, Policy())}
         limits = Limits(concurrency, lease_seconds=lease_seconds)
         self.worker = Worker(database, types, lambda _: None, limits, tick=tick)
 
@@ -190,6 +190,22 @@ def test_only_as_many_drains_linger_as_there_are_jobs_to_linger_for(jobs: Databa
         eventually(lambda: any(drain.done() for drain in drains))
         assert not site.ran
         assert sorted(drain.result(30) for drain in drains) == [0, 1]
+
+
+def test_no_more_drains_linger_than_jobs_can_run_at_once(jobs: Database) -> None:
+    """The third's wake message comes again when its job is due: the platform scales by these."""
+    woken: list[float] = []
+    site = Site(jobs, 2)
+    site.worker = Worker(jobs, site.types, woken.append, Limits(2), wakes_early=2.0)
+    with jobs.connection() as connection:
+        for _ in range(3):
+            store.enqueue(connection, {"type": TYPE}, delay_seconds=2.5)
+    with ThreadPoolExecutor(3) as pool:
+        drains = [pool.submit(site.worker.drain, 1, 30) for _ in range(3)]
+        eventually(lambda: any(drain.done() for drain in drains))
+        assert len(woken) == 1
+        assert 2.0 < woken[0] <= 4.5
+        assert sum(drain.result(10) for drain in drains) == 3
 
 
 def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it(jobs: Database) -> None:
