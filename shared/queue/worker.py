@@ -285,8 +285,9 @@ class Worker:
     def _rest(self, crew: Crew[Returned]) -> list[Returned]:
         """Wait for what comes back, at most until the next job falls due; nothing more is due now.
 
-        While jobs hang, all drains of the process may have one of them, and then no wake message comes in: so they look by
-        themselves, one of them each time. A wait that is too young to have been lent counts too: nobody would call when it is.
+        While jobs hang, other drains of the process may be all that the host has hands for, and then no wake message comes in:
+        so they look by themselves, one of them each time. A wait that is too young to have been lent counts too: nobody would
+        call when it is.
         """
         busy = crew.busy
         while self._slots.waits_of(crew) and not self._stopping.is_set():
