@@ -87,10 +87,6 @@ WAY_OF_THE_ACCEPTED = [boundary for boundary in WAY if boundary is not Boundary.
 @pytest.mark.parametrize("boundary", WAY_OF_THE_ACCEPTED)
 def test_what_is_accepted_arrives_once_and_after_a_kill_at_most_twice(site: Site, boundary: Boundary) -> None:
     (delivery,) = site.gateway.deliveries(site.endpoint)
-    if (
-        boundary is Boundary.COMPLETING
-    ):  # a bare completion has no transaction of its own; the others have, and follow below
-        return
     site.killed_at(boundary)
     site.go_on()
     after_sending = boundary in (Boundary.DELIVERED, Boundary.RETURNED)  # accepted, and nobody here knows
