@@ -30,8 +30,8 @@ class Prices:
     functions_free_gigabyte_seconds: float = 100_000.0
     functions_million_executions: float = 0.40
     functions_free_executions: float = 250_000.0
-    model_million_tokens_in: float = 0.825
-    model_million_tokens_out: float = 4.95
+    model_million_tokens_in: float = 1.10
+    model_million_tokens_out: float = 6.60
     embedding_million_tokens: float = 0.022
     database_gigabyte_month: float = 0.115
     logs_gigabyte: float = 2.30

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from typing import Self
 import psycopg
 
 from local.host_process import ROOT, HostProcess
+from local.ports import free_port as free_port
 from local.postgres import EmbeddedPostgres
 from local.standins.twilio import ACCOUNT_SID, AUTH_TOKEN, WHATSAPP_FROM
 from shared.db.migrate import migrate
@@ -131,13 +131,6 @@ def environment(database_url: str, host_url: str, changes: Mapping[str, str] | N
         }
         | dict(changes or {})
     )
-
-
-def free_port() -> int:
-    """A port that nobody has at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from cli.environment import database, person, wake_workers
 from cli.jobs import duration
 from cli.output import AsJson, NothingMatched, Output, Status, table
-from cli.secret_option import given
+from cli.secret_option import given, shown_once
 from shared.clients.guard import Guard
 from shared.db.pool import Conn
 from shared.errors import UserError
@@ -24,6 +24,9 @@ from shared.webhooks import endpoints, ping
 from shared.webhooks.endpoints import OVERLAP_HOURS, SCHEDULES, Endpoint, EndpointSettings, Schedule
 from shared.webhooks.ping import Pinged
 from shared.webhooks.sending import Sender
+
+# What the reasons mean that nobody has typed.
+_REASONS = {"gone": "gone, it answered 410", endpoints.BY_HAND: "by a person, who gave no reason"}
 
 app = typer.Typer(help="Where events are delivered: add, list, show, change, rotate, test, disable, enable.")
 
@@ -79,7 +82,7 @@ def add(
             headers=extra,
         )  # fmt: skip
         found = desk.endpoint(name)
-    _show_with_secret(found, added.secret, as_json=as_json)
+    _show_with_secret(found, added.secret, is_given=secret is not None, as_json=as_json)
 
 
 @app.command("list")
@@ -153,7 +156,7 @@ def rotate(
             secret=given(secret),
         )  # fmt: skip
         found = desk.endpoint(name)
-    _show_with_secret(found, used, as_json=as_json)
+    _show_with_secret(found, used, is_given=secret is not None, as_json=as_json)
 
 
 @app.command("test")
@@ -290,7 +293,7 @@ def _data(row: Endpoint) -> dict[str, Any]:
 def _state(row: Endpoint) -> str:
     match row.health:
         case "disabled":
-            return f"disabled: {row.disabled_reason}"
+            return f"disabled: {_REASONS.get(row.disabled_reason or '', row.disabled_reason)}"
         case "resting":
             return f"rests after {row.failures_in_row} failures in a row, next probe {row.open_until:%H:%M:%S} UTC"
         case "failing":
@@ -332,10 +335,10 @@ def _secret_state(row: Endpoint) -> str:
     return f"two sign: the previous one until {row.previous_until:%d-%m-%Y %H:%M} UTC"
 
 
-def _show_with_secret(row: Endpoint, secret: str, *, as_json: bool) -> None:
+def _show_with_secret(row: Endpoint, secret: str, *, is_given: bool, as_json: bool) -> None:
     def show(console: Console) -> None:
         console.print(_details(row))
-        console.print(f"\nsecret, shown this once: {secret}", soft_wrap=True)
+        console.print(shown_once(secret, is_given=is_given), soft_wrap=True)
 
     Output(as_json=as_json).result({"endpoint": _data(row), "secret": secret}, show)
 

@@ -122,4 +122,5 @@ def _show(console: Console, found: EventDetail) -> None:
 
 def _delivery(row: DeliveryRow) -> tuple[Any, ...]:
     due = f"{row.next_try_at:%d-%m %H:%M:%S}" if row.next_try_at else None
-    return row.endpoint, row.state, row.id, due, row.closed_reason or row.error_class
+    why = row.last_error if row.error_class == "waiting" else row.error_class  # which says nothing by itself
+    return row.endpoint, row.state, row.id, due, row.closed_reason or why

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cli.environment import connection, database, person
 from cli.output import AsJson, NothingMatched, Output, table
-from cli.secret_option import given
+from cli.secret_option import given, shown_once
 from shared.db.pool import Conn
 from shared.errors import UserError
 from shared.secrets import open_vault
@@ -54,7 +54,13 @@ def add(
         int, typer.Option(metavar="SECONDS", help="How far the time that is signed may be from ours, both ways.")
     ] = TOLERANCE_SECONDS,
     size_limit: Annotated[int, typer.Option(metavar="BYTES", help="The largest body.")] = SIZE_LIMIT,
-    normaliser: Annotated[str, typer.Option(metavar="|".join(NORMALISERS), help="How its bodies are read.")] = "openai",
+    normaliser: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(NORMALISERS),
+            help="How its bodies are read: openai unless said otherwise for standard, else json.",
+        ),
+    ] = None,
     path: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,14 +76,14 @@ def add(
     """Add a source. Its secret is shown this once: the sender signs with it. It counts at once."""
     wanted = NewSource(
         name=name, scheme=cast(Scheme, scheme), id_from=id_from, signature_header=signature_header,
-        tolerance_seconds=tolerance, size_limit=size_limit, normaliser=cast(Normaliser, normaliser), paths=_paths(path),
+        tolerance_seconds=tolerance, size_limit=size_limit, normaliser=cast(Normaliser | None, normaliser), paths=_paths(path),
     )  # fmt: skip
     with database() as (settings, pool), pool.connection() as opened:
         made = sources.add(
             opened, wanted, vault=open_vault(settings.secrets_key), who=person(), secret=given(secret)
         )  # fmt: skip
         found = _source(opened, name)
-    _show_with_secret(found, made.secret, as_json=as_json)
+    _show_with_secret(found, made.secret, is_given=secret is not None, as_json=as_json)
 
 
 @app.command("list")
@@ -109,7 +115,7 @@ def rotate(
             secret=given(secret),
         )  # fmt: skip
         found = _source(opened, name)
-    _show_with_secret(found, made.secret, as_json=as_json)
+    _show_with_secret(found, made.secret, is_given=secret is not None, as_json=as_json)
 
 
 @app.command()
@@ -178,9 +184,9 @@ def _show(row: Source, *, as_json: bool) -> None:
     Output(as_json=as_json).result({"source": _data(row)}, lambda console: console.print(_table([row])))
 
 
-def _show_with_secret(row: Source, secret: str, *, as_json: bool) -> None:
+def _show_with_secret(row: Source, secret: str, *, is_given: bool, as_json: bool) -> None:
     def show(console: Console) -> None:
         console.print(_table([row]))
-        console.print(f"\nsecret, shown this once: {secret}", soft_wrap=True)
+        console.print(shown_once(secret, is_given=is_given), soft_wrap=True)
 
     Output(as_json=as_json).result({"source": _data(row), "secret": secret}, show)

@@ -49,7 +49,7 @@ param metricsOn bool = false
 @description('Client id of the app registration that signs administrators in; empty leaves the console off.')
 param consoleClientId string = ''
 
-@description('App role that an administrator of the console must have.')
+@description('App role that an administrator of the console must have; not Antwoord.Viewer or Antwoord.Operator, which have less.')
 param consoleRole string = 'Antwoord.Admin'
 
 @description('Own address, https://host without a slash; empty for the address that Azure gives.')
@@ -161,10 +161,10 @@ param databasePoolMax int = 4
 param pollSchedule string = ''
 
 @description('Model that writes answers.')
-param chatModel string = 'gpt-5.4-mini'
+param chatModel string = 'gpt-5.6-luna'
 
 @description('Version of chatModel.')
-param chatModelVersion string = '2026-03-17'
+param chatModelVersion string = '2026-07-09'
 
 @description('Where chatModel may run: DataZoneStandard stays in the European (or American) data zone, Standard in the region.')
 param chatSku string = 'DataZoneStandard'

@@ -19,6 +19,7 @@ from shared.errors import SettingsError
 EMBEDDING_DIMENSIONS = 1536  # the width of chunks.embedding, fixed by migration 0001
 SECONDS_OF_SETTLING_AT_MOST = 6.0
 KEY_BYTES = 32
+LESSER_ROLES = ("Antwoord.Viewer", "Antwoord.Operator")  # app roles of the console that look, and that also act
 
 Parser = Callable[[str], Any]
 
@@ -105,6 +106,13 @@ def _hosts(value: str) -> tuple[str, ...]:
     return hosts
 
 
+def _administrators_role(value: str) -> str:
+    """Not one that means less: whoever has it, to look or to act, would be an administrator."""
+    if value in LESSER_ROLES:
+        raise ValueError("is the role of those who may do less: leave it unset, or name a role of administrators alone")
+    return value
+
+
 def _whatsapp_number(value: str) -> str:
     number = value if value.startswith("whatsapp:") else f"whatsapp:{value}"
     if not re.fullmatch(r"whatsapp:\+[1-9]\d{6,14}", number):
@@ -189,7 +197,7 @@ class Settings:
         "off",
     )
     ops_tenant_id: str | None = _setting(_text, "the Entra tenant of the console's administrators", None)
-    ops_role: str = _setting(_text, "the app role that an administrator must have", "Antwoord.Admin")
+    ops_role: str = _setting(_administrators_role, "the app role that an administrator must have", "Antwoord.Admin")
 
     secrets_key: tuple[bytes, ...] | None = _setting(
         _keys, "seals the secrets of webhooks: 32 bytes as base64; new,old while rotating", None

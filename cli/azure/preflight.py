@@ -25,11 +25,22 @@ from shared.db.budget import HEARTBEATS
 from shared.errors import UserError
 
 PYTHON = (3, 13)
-AZ, AZD = (2, 60, 0), (1, 15, 0)  # the first az with Flex Consumption; an azd of 2025
+AZ = (2, 60, 0)  # the first one with Flex Consumption
+AZD = (
+    1,
+    18,
+    0,
+)  # the first one that reads .funcignore; an older one would upload the whole folder, local.settings.json in it
 GROUPS = 3  # of functions, each of which scales by itself
 RESERVED_CONNECTIONS = 15  # of max_connections, which the service keeps
+TIERS = {
+    "standard_b": "Burstable",
+    "standard_d": "GeneralPurpose",
+    "standard_e": "MemoryOptimized",
+}  # by how a size begins
 SERVER_NAME = re.compile(r"psql-antwoord-[a-z0-9]{13}")  # as in main.bicep; and not one that was restored beside it
 OUR_NAME = re.compile(r"(kv-antw|oai-antwoord)-[a-z0-9]{13}")  # of what keeps its name when it is deleted
+SUBNET_SERVICE = "Microsoft.App"  # as in modules/network.bicep
 ADDRESS_SERVICE = "https://api.ipify.org"  # answers the caller's public address, and nothing else
 ADDRESS_SECONDS = 5.0
 
@@ -59,6 +70,8 @@ def check(values: Values, parameters: Parameters, *, address_service: str, today
     programs = values.programs
     yield from _unless_odd("names", lambda: [_deleted(values, location)])
     yield from _unless_odd("functions", lambda: [_functions(values, location)])
+    if values.is_on("PRIVATE_NETWORK"):
+        yield from _unless_odd("network", lambda: [_network(values)])
     yield from _unless_odd("postgres", lambda: [_server(values, parameters, location)])
     yield from _unless_odd("storage", lambda: _storage(values, parameters))
     yield from _unless_odd(
@@ -264,8 +277,30 @@ def _functions(values: Values, location: str) -> Finding:
     return ok("functions", f"{location} has Flex Consumption with Python {python}.")
 
 
+def _network(values: Values) -> Finding:
+    """A subnet of Flex Consumption is handed to a service that the templates do not name, so nothing registers it by itself."""
+    try:
+        state = values.programs.az("provider", "show", "--namespace", SUBNET_SERVICE, "--query", "registrationState")
+    except ProgramFailed as failed:
+        return left_out("network", f"Azure does not say whether {SUBNET_SERVICE} is registered. {failed.said}")
+    if state != "Registered":
+        return wrong(
+            "network",
+            f"The subscription does not know {SUBNET_SERVICE}, which the functions' subnet needs: run `az provider register "
+            f"--namespace {SUBNET_SERVICE} --wait`.",
+        )
+    return ok("network", f"The subscription knows {SUBNET_SERVICE}, which the functions' subnet needs.")
+
+
 def _server(values: Values, parameters: Parameters, location: str) -> Finding:
-    size = parameters.text("databaseSku", "Standard_B1ms")
+    size, tier = parameters.text("databaseSku", "Standard_B1ms"), parameters.text("databaseTier", "Burstable")
+    fitting = next((name for begins, name in TIERS.items() if size.lower().startswith(begins)), tier)
+    if fitting != tier:
+        return wrong("postgres", f"{size} is of the tier {fitting}, not {tier}: set DATABASE_TIER.")
+    if tier == "Burstable" and parameters.text("databaseHighAvailability", "Disabled") != "Disabled":
+        return wrong(
+            "postgres", f"{size} has no standby: set DATABASE_HIGH_AVAILABILITY to Disabled, or a larger DATABASE_SKU."
+        )
     try:
         sizes = values.programs.az("postgres", "flexible-server", "list-skus", "--location", location)
     except ProgramFailed as failed:

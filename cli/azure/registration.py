@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from cli.azure.programs import ProgramFailed
-from cli.azure.values import Values
+from cli.azure.values import OFF, Values
 from cli.doctor.finding import Finding, advice, ok
 from shared.ops.roles import OPERATOR_NAME, VIEWER_NAME
 
@@ -37,8 +37,11 @@ def app_roles() -> list[dict[str, Any]]:
 
 
 def ensure(values: Values) -> Finding:
-    """Make the registration if there is none, and tell azd its client id."""
+    """Make the registration if there is none, and tell azd its client id; none where the console is not wanted."""
     known, name = values.get("CONSOLE_CLIENT_ID"), f"Antwoord ({values.get('AZURE_ENV_NAME')})"
+    if values.get("CONSOLE") in OFF:
+        values.put("CONSOLE_CLIENT_ID", "")
+        return ok(CHECK, "The console is off, as CONSOLE says.")
     try:
         if known:
             return ok(CHECK, f"Administrators sign in by the app registration {known}.")

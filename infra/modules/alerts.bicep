@@ -239,7 +239,10 @@ resource health 'Microsoft.Insights/webtests@2022-06-15' = {
 resource healthAlert 'Microsoft.Insights/metricAlerts@2018-03-01' = {
   name: 'alert-health-${suffix}'
   location: 'global'
-  tags: tags
+  tags: union(tags, {
+    'hidden-link:${insights.id}': 'Resource'
+    'hidden-link:${health.id}': 'Resource'
+  })
   properties: {
     description: 'Two of three places cannot get 200 from /api/health: the application is down, or its database is.'
     severity: 1

@@ -147,6 +147,10 @@ var always = {
   PYTHON_THREADPOOL_THREAD_COUNT: '40'
   APPLICATIONINSIGHTS_CONNECTION_STRING: insights.properties.ConnectionString
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.properties.clientId};Authorization=AAD'
+  // The alerts are made of log lines, so none may be left out: the host would keep five invocations a second, and the lines of those alone.
+  OTEL_TRACES_SAMPLER: 'microsoft.fixed_percentage'
+  OTEL_TRACES_SAMPLER_ARG: '1'
+  AzureMonitorExporter__EnableTraceBasedLogsSampler: 'false'
 }
 // A reference to what is not in the vault would reach the application as the text of the reference: so only when it is there.
 var secondaryToken = twilioRotating ? {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+from collections.abc import Awaitable, Callable
 
 from local.functions.config import resolve
 from local.functions.errors import USAGE, CannotStart
@@ -18,15 +19,24 @@ _INFO = json.dumps({"Schedule": {"AdjustForDST": True}, "ScheduleStatus": None, 
 
 
 class Timer:
-    """One timer-triggered function."""
+    """One timer-triggered function. `now` and `sleep` are the clock that it goes by."""
 
-    def __init__(self, worker: Worker, function: Function) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        function: Function,
+        *,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         """Raises CannotStart for a schedule that is broken, never comes due, or needs a setting that is not set."""
         self._worker = worker
         self._function = function
+        self._now = now
+        self._sleep = sleep
         try:
             self._schedule = Ncrontab(resolve(str(function.trigger["schedule"])))
-            self._schedule.after(_now())
+            self._schedule.after(now())
         except ValueError as wrong:
             raise CannotStart(f"the timer {function.name} cannot run: {wrong}", USAGE) from wrong
 
@@ -34,11 +44,11 @@ class Timer:
         """Run whenever it is due, until cancelled; a cancelled timer leaves a running function alone."""
         if self._function.trigger.get("runOnStartup"):
             await self._fire()
-        due = self._schedule.after(_now())
+        due = self._schedule.after(self._now())
         while True:
-            now = _now()
+            now = self._now()
             if now < due:
-                await asyncio.sleep(min((due - now).total_seconds(), SECONDS_OF_ONE_NAP))
+                await self._sleep(min((due - now).total_seconds(), SECONDS_OF_ONE_NAP))
                 continue
             started = max(due, now)
             await self._fire()
@@ -48,7 +58,3 @@ class Timer:
 
     async def _fire(self) -> None:
         await self._worker.invoke(self._function, TypedData(json=_INFO))
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -130,6 +130,11 @@ class TwilioStandIn(StandIn):
         self._inbound.shutdown(wait=True, cancel_futures=True)
         self._outbox.close()
 
+    def retry_webhooks(self, pauses: Sequence[float]) -> None:
+        """From now on try a webhook again after each of these pauses, in seconds."""
+        self._outbox.pauses = tuple(pauses)
+        self._tries_of_webhook = len(self._outbox.pauses)
+
     def receive(
         self,
         from_number: str,

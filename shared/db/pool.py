@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import os
 import random
 import socket
@@ -24,10 +25,11 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from shared import backoff, telemetry
 from shared.db.roots import trusted_roots
-from shared.errors import DatabaseAway, FailureKind, SettingsError, classify
+from shared.errors import DatabaseAway, FailureKind, SettingsError, classify, shorten
 
 CONNECT_SECONDS = 2
 POOL_WAIT_SECONDS = 3.0
+REASON_SECONDS = 1.0  # how much longer than somebody waits the reason for it may be old
 LENT_SECONDS = 30.0  # nobody needs a connection for longer: what is slow is not done while holding one
 LOST_SQLSTATES = ("08", "57P", "53300", "25006")  # broken, shut down, full, or a standby that is not yet promoted
 RETRIED_SQLSTATES = ("40P01", "40001")
@@ -41,6 +43,32 @@ _CONNECTION = {
     "tcp_user_timeout": 5000,
     "application_name": "antwoord",
 }
+
+
+class _Reasons(logging.Filter):
+    """Why the pool gets no connection: it tells its log alone, in lines unlike ours. Kept for the error that we raise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: tuple[float, str] | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out what the pool says of a failed try, and remember why it failed."""
+        if not str(record.msg).startswith(("error connecting in", "reconnection attempt in")):
+            return True
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(argument, BaseException):
+                self._last = time.monotonic(), shorten(argument)
+        return False
+
+    def within(self, seconds: float) -> str:
+        """The last one, if it is hardly older, as the end of a sentence."""
+        last = self._last
+        return f": {last[1]}" if last and time.monotonic() - last[0] <= seconds + REASON_SECONDS else ""
+
+
+_reasons = _Reasons()
+logging.getLogger("psycopg.pool").addFilter(_reasons)
 
 type Row = TupleRow
 type Conn = Connection[TupleRow]
@@ -96,7 +124,7 @@ class Database:
             self._open()
             connection = self._pool.getconn(timeout=max(wait, 0.05))
         except (PoolTimeout, psycopg.OperationalError) as away:
-            raise DatabaseAway(f"no connection to the database within {wait:g} s") from away
+            raise DatabaseAway(f"no connection to the database within {wait:g} s{_reasons.within(wait)}") from away
         try:
             with connection, self._deadlines.watch(connection, deadline):
                 yield connection

@@ -145,7 +145,7 @@ def plot(
 ) -> Plot:
     """The plot of steps with these names, of which as many are written as there is room for."""
     floor, room, count = HEIGHT - BOTTOM, HEIGHT - BOTTOM - TOP, max(len(names), 1)
-    left = LEFT + 34  # its marks have units
+    left = LEFT + 52  # its marks have units, and on a phone letters twice as large
     slot = (WIDTH - left - RIGHT) / count
 
     def up(value: float) -> float:

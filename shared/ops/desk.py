@@ -10,7 +10,7 @@ from shared.ops import failures, gate
 from shared.ops.cookies import give_cookie
 from shared.ops.fields import Fields, read_form, read_query
 from shared.ops.incoming import Incoming
-from shared.ops.roles import Role
+from shared.ops.roles import OPERATOR_NAME, Role
 from shared.ops.routes import Route, done_by, page
 from shared.ops.session import COOKIE, SESSION_HOURS, Session
 from shared.ops.visit import Services, Visit
@@ -46,7 +46,8 @@ class Desk:
         if isinstance(admitted, gate.Refused) and (admitted.is_final or not route.is_open):
             return _refusal(visit, admitted)
         if isinstance(admitted, gate.Admitted) and not route.is_open and not route.is_for(admitted.role):
-            return replace(visit, may_act=True).page("message.html", 403, name="not_your_role")
+            role = OPERATOR_NAME if route.acts is Role.OPERATOR else visit.settings.ops_role
+            return replace(visit, may_act=True).page("message.html", 403, name="not_your_role", values={"role": role})
         response = self._handled(visit, route)
         if isinstance(admitted, gate.Admitted) and admitted.is_new:
             give_cookie(response, self._services, COOKIE, admitted.session.token, SESSION_HOURS * 3600)

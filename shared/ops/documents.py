@@ -14,7 +14,7 @@ from shared.knowledge.upload import SIZE_LIMIT, SUFFIXES, read_upload
 from shared.ops import documents_query, failures
 from shared.ops.refusal import chosen
 from shared.ops.render import url
-from shared.ops.routes import Route, action, page
+from shared.ops.routes import Route, action, form, page
 from shared.ops.visit import Visit
 
 LANGUAGES: Final[tuple[Language, ...]] = ("nl", "en")
@@ -145,11 +145,11 @@ def _form(visit: Visit, status: int = 200, language: str | None = None, collecti
 ROUTES: tuple[Route, ...] = (
     page("/documents", documents),
     page("/live/documents", live_documents),
-    page("/documents/new", new),
+    form("/documents/new", new),
     action("/documents/new", add, upload=True),
     page("/documents/{id:uuid}", document),
     page("/live/documents/{id:uuid}", live_document),
     action("/documents/{id:uuid}/embed", embed),
-    page("/documents/{id:uuid}/remove", ask_to_remove),
+    form("/documents/{id:uuid}/remove", ask_to_remove),
     action("/documents/{id:uuid}/remove", remove),
 )

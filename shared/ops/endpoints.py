@@ -11,7 +11,7 @@ from shared.ops import failures, refusal
 from shared.ops.endpoint_form import FIELD_OF, Typed, headers_of
 from shared.ops.figures_kept import DAY
 from shared.ops.render import url
-from shared.ops.routes import Route, action, page
+from shared.ops.routes import Route, action, form, page
 from shared.ops.visit import Visit
 from shared.secrets import SecretUnreadable, open_vault
 from shared.webhooks import endpoints, ping
@@ -204,7 +204,7 @@ def _exactly(visit: Visit, problem: UserError | None) -> str | None:
 ROUTES: tuple[Route, ...] = (
     page("/webhooks/endpoints", listed),
     page("/live/webhooks/endpoints", live_listed),
-    page("/webhooks/endpoints/new", new),
+    form("/webhooks/endpoints/new", new),
     action("/webhooks/endpoints/new", add),
     page("/webhooks/endpoints/{id:uuid}", one),
     page("/live/webhooks/endpoints/{id:uuid}", live_one),

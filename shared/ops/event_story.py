@@ -77,13 +77,15 @@ def tell(delivery: DeliveryRow, attempts: Sequence[Attempt], asked: Sequence[Ask
     """The story of one delivery. `asked` are all times that a person had it sent again, oldest first."""
     repeats = [one for one in asked if one.made not in (None, delivery.id)]
     asked = [one for one in asked if one not in repeats]
-    rounds = []
-    for place, (_, group) in enumerate(itertools.groupby(attempts, key=lambda attempt: attempt.run), 1):
+    rounds: list[Round] = []
+    if (attempts[0].run if attempts else delivery.run or 1) > 1:  # it died without a try, as its endpoint was disabled
+        rounds.append(Round(1, [], None))
+    for place, (_, group) in enumerate(itertools.groupby(attempts, key=lambda attempt: attempt.run), len(rounds) + 1):
         steps = _steps(list(group), now)
         begun = [one for one in asked if one.at <= steps[0].attempt.started]
         rounds.append(Round(place, steps, begun[-1] if place > 1 and begun else None))
-    last = rounds[-1].steps[-1].attempt.started if rounds else None
-    later = [one for one in asked if last is not None and one.at > last]
+    last = attempts[-1].started if attempts else delivery.created_at
+    later = [one for one in asked if rounds and one.at > last]
     if later and delivery.state == "waiting":  # nothing has been tried yet of what was asked for
         rounds.append(Round(len(rounds) + 1, [], later[-1]))
     sent = next((one for one in asked if one.made == delivery.id), None) if delivery.replay_of else None

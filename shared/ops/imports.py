@@ -14,7 +14,7 @@ from shared.knowledge.people_file import SIZE_LIMIT
 from shared.ops import failures, imports_file, imports_report
 from shared.ops.refusal import chosen
 from shared.ops.render import url
-from shared.ops.routes import Route, action, page
+from shared.ops.routes import Route, action, form, page
 from shared.ops.times import start_of
 from shared.ops.visit import Visit
 
@@ -150,7 +150,7 @@ ROUTES: tuple[Route, ...] = (
     page("/people/imports", imports),
     page("/live/people/imports", live_imports),
     action("/people/imports", start, upload=True),
-    page("/people/imports/new", new),
+    form("/people/imports/new", new),
     action("/people/imports/new", look, upload=True),
     page("/people/imports/{id:uuid}", one),
     page("/live/people/imports/{id:uuid}", live_one),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import IntEnum
 
-VIEWER_NAME = "Antwoord.Viewer"
-OPERATOR_NAME = "Antwoord.Operator"
+from shared.settings import LESSER_ROLES
+
+VIEWER_NAME, OPERATOR_NAME = LESSER_ROLES
 
 
 class Role(IntEnum):

@@ -23,7 +23,7 @@ type Handler = Callable[[Visit], Response]
 @dataclass(frozen=True, slots=True)
 class Route:
     """`path` is below /api/ops; `{id:uuid}` in it becomes a UUID. `is_open`: also for who has not signed in. `acts` is who may do
-    what its page offers; looking is for all who are in."""
+    what its page offers; looking is for all who are in, but at a form there is nothing to see (`is_form`)."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -31,10 +31,11 @@ class Route:
     limit: int = FORM_BYTES
     is_open: bool = False
     acts: Role = Role.ADMIN
+    is_form: bool = False
 
     def is_for(self, role: Role) -> bool:
         """Whether somebody with this role may call it."""
-        return self.method == "GET" or role >= self.acts
+        return role >= self.acts or (self.method == "GET" and not self.is_form)
 
 
 def done_by(role: Role, routes: Iterable[Route]) -> tuple[Route, ...]:
@@ -45,6 +46,11 @@ def done_by(role: Role, routes: Iterable[Route]) -> tuple[Route, ...]:
 def page(path: str, handler: Handler, *, is_open: bool = False) -> Route:
     """Something to look at: changes nothing."""
     return Route("GET", path, handler, is_open=is_open)
+
+
+def form(path: str, handler: Handler) -> Route:
+    """A page that is there to be filled in, or to be asked whether one is sure: for those who may do what it is about."""
+    return Route("GET", path, handler, is_form=True)
 
 
 def action(

@@ -12,7 +12,7 @@ from shared.ops import refusal
 from shared.ops.endpoints import OVERLAPS
 from shared.ops.fields import Fields
 from shared.ops.render import url
-from shared.ops.routes import Route, action, page
+from shared.ops.routes import Route, action, form, page
 from shared.ops.visit import Visit
 from shared.secrets import open_vault
 from shared.webhooks import sources
@@ -33,7 +33,7 @@ class Typed:
     scheme: Scheme = "standard"
     id_from: str = "header"
     signature_header: str = ""
-    normaliser: Normaliser = "openai"
+    normaliser: Normaliser | None = None
     paths: str = ""
 
     @classmethod
@@ -41,7 +41,7 @@ class Typed:
         """As it was sent."""
         return cls(
             form.text("name", 100) or "", form.choice("scheme", SCHEMES) or "standard", form.text("id_from", 400) or "header",
-            form.text("signature_header", 200) or "", form.choice("normaliser", NORMALISERS) or "openai",
+            form.text("signature_header", 200) or "", form.choice("normaliser", NORMALISERS),
             form.text("paths", 4000) or "",
         )  # fmt: skip
 
@@ -192,7 +192,7 @@ def _paths(text: str) -> dict[str, str]:
 
 ROUTES: tuple[Route, ...] = (
     page("/webhooks/sources", listed),
-    page("/webhooks/sources/new", new),
+    form("/webhooks/sources/new", new),
     action("/webhooks/sources/new", add),
     page("/webhooks/sources/{id:uuid}", one),
     action("/webhooks/sources/{id:uuid}/rotate", rotate),

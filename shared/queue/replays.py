@@ -99,11 +99,14 @@ class Became:
 def start(connection: Conn, wanted: Filter, *, who: str, reason: str, rate: float, to: str | None = None) -> Replay:
     """Make the plan: all dead letters that match now, `rate` a second; deliveries to the endpoint `to`, if that is given.
 
-    Raises UserError for a wrong rate, no reason, and an endpoint that is not there or disabled.
+    Raises UserError for a wrong rate, no reason, and an endpoint that is not there or disabled, also as their own: what went
+    there would die once more.
     """
     check_rate(rate)
     said = stated(reason, "the replay")
     with connection.transaction():
+        if to is None:
+            find_endpoint(connection, wanted.endpoint)
         parameters = {"who": storable(who), "reason": said, "filter": wanted.as_jsonb(), "rate": rate,
                       "to_endpoint": find_endpoint(connection, to)}  # fmt: skip
         row = one(connection, START, parameters)

@@ -51,9 +51,9 @@ INTERRUPT = """
 # Where a person looks at what an event of our own tells of.
 _PAGES = {"conversation.needs_person": "conversations", "job.failed": "jobs"}
 _WAITS = {
-    "breaker": "the endpoint does not accept deliveries; one is tried now and then",
-    "concurrency": "the endpoint has as many deliveries at once as it takes",
-    "rate": "the endpoint's rate",
+    "breaker": "its endpoint to accept again; one delivery is tried now and then",
+    "concurrency": "a free place: its endpoint has as many deliveries at once as it takes",
+    "rate": "its moment by the endpoint's rate",
 }
 
 

@@ -83,8 +83,8 @@ class NewSource:
     """What a person sets of a source.
 
     `id_from`: `header` (the first of webhook-id, X-Webhook-ID, X-Event-ID), `header:NAME`, `pointer:/PATH` into the verified
-    body, or `body-sha256`. `signature_header`: for t-v1 alone. `paths`: for the normaliser json alone, the place of each of
-    FIELDS as a JSON pointer, or as `header:NAME`.
+    body, or `body-sha256`. `signature_header`: for t-v1 alone. `normaliser`: by the scheme unless it is said. `paths`: for the
+    normaliser json alone, the place of each of FIELDS as a JSON pointer, or as `header:NAME`.
     """
 
     name: str
@@ -93,8 +93,13 @@ class NewSource:
     signature_header: str | None = None
     tolerance_seconds: int = TOLERANCE_SECONDS
     size_limit: int = SIZE_LIMIT
-    normaliser: Normaliser = "openai"
+    normaliser: Normaliser | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def read_as(self) -> Normaliser:
+        """The normaliser: OpenAI signs by the standard; what GitHub and Meta send has no type where OpenAI has its own."""
+        return self.normaliser or ("openai" if self.scheme == "standard" else "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ def add(connection: Conn, wanted: NewSource, *, vault: Vault, who: str, secret: 
     parameters = {
         "id": source_id, "name": wanted.name, "scheme": wanted.scheme, "signature_header": wanted.signature_header,
         "id_from": wanted.id_from, "tolerance_seconds": wanted.tolerance_seconds, "size_limit": wanted.size_limit,
-        "normaliser": wanted.normaliser, "paths": Jsonb(dict(wanted.paths)), "who": storable(who),
+        "normaliser": wanted.read_as, "paths": Jsonb(dict(wanted.paths)), "who": storable(who),
         "secret": vault.seal(used, secret_place(source_id)),
     }  # fmt: skip
     with connection.transaction():
@@ -156,7 +161,7 @@ def add(connection: Conn, wanted: NewSource, *, vault: Vault, who: str, secret: 
         except UniqueViolation:
             raise UserError(f"There is a source {wanted.name} already.", name="source_exists") from None
         _record(connection, "add_source", source_id, wanted.name, who, scheme=wanted.scheme, id_from=wanted.id_from,
-                normaliser=wanted.normaliser, paths=dict(wanted.paths) or None)  # fmt: skip
+                normaliser=wanted.read_as, paths=dict(wanted.paths) or None)  # fmt: skip
     return Made(source_id, wanted.name, used)
 
 
@@ -275,7 +280,7 @@ def _check(wanted: NewSource) -> None:
         )
     if wanted.scheme not in SCHEMES:
         raise UserError(f"The scheme must be one of {', '.join(SCHEMES)}.", name="source_scheme")
-    if wanted.normaliser not in NORMALISERS:
+    if wanted.read_as not in NORMALISERS:
         raise UserError(f"The normaliser must be one of {', '.join(NORMALISERS)}.", name="source_normaliser")
     if not 1 <= wanted.tolerance_seconds <= TOLERANCE_AT_MOST:
         raise UserError(f"The tolerance is 1 to {TOLERANCE_AT_MOST:,} seconds.", name="source_tolerance")
@@ -292,8 +297,8 @@ def _check(wanted: NewSource) -> None:
         raise UserError(
             "The id is in header:NAME, in pointer:/PATH of the body, or is body-sha256.", name="source_id_from"
         )
-    if wanted.paths and wanted.normaliser != "json":
-        raise UserError("Only the normaliser json is told where things are.", name="source_paths")
+    if wanted.paths and wanted.read_as != "json":
+        raise UserError("Only the normaliser json is told where things are: choose that one too.", name="source_paths")
     for named, place in wanted.paths.items():
         if named not in FIELDS or not (_is_pointer(place) or _is_header(place)):
             raise UserError(

@@ -20,7 +20,7 @@ from tests.fakes.eventually import eventually
 
 TYPE = "embed_record"
 JOBS = 80
-LEASE = 1.0  # seconds
+LEASE = 2.0  # seconds; who comes back first leaves the others half of it to renew theirs
 JOB = 0.05
 MAKE_EFFECTS = """
     CREATE TABLE effects (job uuid NOT NULL, part text NOT NULL, weight text NOT NULL DEFAULT '', PRIMARY KEY (job, part))

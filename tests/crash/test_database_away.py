@@ -58,19 +58,22 @@ def test_away_for_longer_than_a_lease(
 ) -> None:
     def strike() -> None:
         cluster.stop()
-        time.sleep(LEASE * 2.5)
+        time.sleep(LEASE * 1.25)
         cluster.start()
 
     with caplog.at_level(logging.WARNING):
         site.run(strike)
-    tries = [record for record in caplog.records if re.search("poll_failed|error connecting", record.getMessage())]
-    assert 2 <= len(tries) <= 60  # of two instances with eight threads: no storm
+    said = [record.getMessage() for record in caplog.records]
+    # Who has all slots full of jobs that insist on their outcome does not poll.
+    assert [line for line in said if re.search("poll_failed|database_insisted|lease_renewal_failed", line)]
+    tries = [line for line in said if re.search("poll_failed|error connecting", line)]
+    assert len(tries) <= 60  # of two instances with eight threads: no storm
 
 
 def test_frozen_for_longer_than_a_lease(site: Instances, cluster: EmbeddedPostgres) -> None:
     def strike() -> None:
         cluster.freeze()
-        time.sleep(LEASE * 1.5)
+        time.sleep(LEASE * 1.25)
         cluster.resume()
 
     site.run(strike)
@@ -85,7 +88,7 @@ def test_failover(site: Instances) -> None:
                 connection.execute(f"ALTER DATABASE antwoord SET default_transaction_read_only = {read_only}".encode())
                 connection.execute(CUT)
                 if read_only == "on":
-                    time.sleep(LEASE * 1.5)
+                    time.sleep(LEASE * 1.25)
 
     site.run(strike)
 
@@ -103,7 +106,7 @@ def test_statement_timeout(site: Instances) -> None:
     def strike() -> None:
         with site.administrator() as connection, connection.transaction():
             connection.execute("LOCK TABLE ai_jobs IN ACCESS EXCLUSIVE MODE")
-            time.sleep(LEASE * 1.5)
+            time.sleep(LEASE * 1.25)
 
     with site.administrator() as connection:
         connection.execute("ALTER ROLE postgres IN DATABASE antwoord SET statement_timeout = '200ms'")

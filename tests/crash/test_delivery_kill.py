@@ -41,7 +41,7 @@ class Site:
     def killed_at(self, boundary: Boundary, slots: int = 1) -> None:
         process = _processes.Process(target=deliver_until, args=(self.environment, boundary.value, slots))
         process.start()
-        process.join(30)
+        process.join(90)
         assert process.exitcode == -signal.SIGKILL
 
     def go_on(self, slots: int = 1) -> None:

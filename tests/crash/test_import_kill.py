@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from shared.db.pool import Database
@@ -15,13 +14,12 @@ from tests.fakes.world import World
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = 20_000
-# The lease is short, so that the import is soon rescued.
 WORKER = """
 import sys
 import time
 from shared.db.pool import Database
 from tests.fakes.world import World
-World(Database(sys.argv[1], 4), JOB_LEASE_SECONDS="1").app.worker.drain(1, 60)
+World(Database(sys.argv[1], 4), JOB_LEASE_SECONDS="60").app.worker.drain(1, 60)
 """
 OUTCOMES = """
     SELECT outcome FROM job_attempts a JOIN ai_jobs j ON j.id = a.job_id WHERE j.type = 'import_people' ORDER BY claim
@@ -29,15 +27,15 @@ OUTCOMES = """
 
 
 def test_killed_in_the_middle_it_goes_on_and_writes_each_row_once(database: Database, database_url: str) -> None:
-    world = World(database)
+    world = World(database, JOB_LEASE_SECONDS="60")  # none ends by itself on a busy machine
     import_id = start(world, many(ROWS))
     running = subprocess.Popen([sys.executable, "-c", WORKER, database_url], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     try:
-        eventually(lambda: found(world, import_id).rows_done >= 5_000)
+        eventually(lambda: found(world, import_id).rows_done >= 1_000)
     finally:
         running.send_signal(signal.SIGKILL)
         running.wait(30)
-    eventually(lambda: world.value("SELECT lease_until < now() FROM ai_jobs WHERE status = 'processing'"))
+    world.execute("UPDATE ai_jobs SET lease_until = now() - interval '1 second' WHERE status = 'processing'")
     stopped = found(world, import_id)
     # The progress, the people, their jobs and the report are those of whole batches.
     assert (stopped.state, stopped.rows_done % 500) == ("running", 0)
@@ -45,10 +43,8 @@ def test_killed_in_the_middle_it_goes_on_and_writes_each_row_once(database: Data
     assert world.value("SELECT count(*) FROM import_rows") == len(world.rows(RECORD_JOBS)) == stopped.rows_done
     # Nothing else runs while the import is rescued and goes on.
     world.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE status = 'pending'")
-    began = time.monotonic()
-    while found(world, import_id).state != "done":
-        assert world.app.worker.poll_once(1)
-    assert time.monotonic() - began < 80  # all 20,000 take 2.5 s on two quiet cores
+    # All 20,000 take 2.5 s on two quiet cores.
+    eventually(lambda: (world.app.worker.poll_once(1), found(world, import_id).state)[1] == "done", 80)
     assert counts(found(world, import_id)) == {"added": ROWS}
     expected = [(f"Mens {n}", f"+316{n + 10000000}", f"W{n}", {"verlof": f"{n} uur"}) for n in range(ROWS)]
     assert world.rows("SELECT name, phone, external_id, attributes FROM people ORDER BY phone") == expected

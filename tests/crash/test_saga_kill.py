@@ -75,7 +75,7 @@ class Site:
         """Run the jobs in a process of their own; whether it was killed there, or ended without having passed."""
         process = _processes.Process(target=run_until, args=(self.environment, boundary.value, signal.SIGKILL, times))
         process.start()
-        process.join(30)
+        process.join(90)
         assert process.exitcode in (0, -signal.SIGKILL)
         return process.exitcode != 0
 
@@ -177,7 +177,7 @@ def test_a_process_that_was_frozen_before_its_request_sends_nothing_when_it_wake
         assert len(site.sent_to(address)) == 1
         eventually(lambda: boot_clock() - began > INTENT_SECONDS)
         os.kill(frozen.pid, signal.SIGCONT)
-        frozen.join(30)
+        frozen.join(90)
         assert frozen.exitcode == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

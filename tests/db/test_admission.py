@@ -26,6 +26,7 @@ from tests.fakes.faulty_server import answer
 from tests.fakes.gateway import Gateway, Receiver
 
 NOWHERE = "https://hooks.example.org/in"  # no test of admission alone sends anything
+HELD_OPEN = "UPDATE webhook_endpoints SET open_until = open_until + interval '1 hour'"
 
 
 @pytest.fixture
@@ -111,14 +112,15 @@ def seconds_open(gateway: Gateway, endpoint: UUID) -> float | None:
     return None if found is None else float(found)
 
 
-def pause(gateway: Gateway, endpoint: UUID) -> int:
-    """For how many seconds it was opened by the attempt that has just ended."""
-    found: int = gateway.value(
-        "SELECT extract(epoch FROM e.open_until - (SELECT max(ended) FROM webhook_attempts WHERE endpoint_id = e.id))::int"
-        " FROM webhook_endpoints e WHERE id = %(id)s",
+def is_opened_for(gateway: Gateway, endpoint: UUID, seconds: float) -> bool:
+    """Whether the attempt that has just ended opened it for so long, from some moment between its beginning and its end."""
+    (least, most) = gateway.rows(
+        "SELECT extract(epoch FROM e.open_until - a.ended)::float8, extract(epoch FROM e.open_until - a.started)::float8"
+        " FROM webhook_endpoints e JOIN webhook_attempts a ON a.endpoint_id = e.id"
+        " WHERE e.id = %(id)s AND a.ended IS NOT NULL ORDER BY a.ended DESC LIMIT 1",
         id=endpoint,
-    )
-    return found
+    )[0]
+    return bool(least <= seconds <= most)
 
 
 def test_five_failures_in_a_row_open_it_and_four_do_not(gateway: Gateway, one: Instance) -> None:
@@ -128,7 +130,7 @@ def test_five_failures_in_a_row_open_it_and_four_do_not(gateway: Gateway, one: I
         one.end(*one.next(), status)
     assert seconds_open(gateway, endpoint) is None
     one.end(*one.next(), None)
-    assert pause(gateway, endpoint) == 10
+    assert is_opened_for(gateway, endpoint, 10)
 
 
 def test_while_it_is_open_deliveries_wait_without_using_attempts(gateway: Gateway, one: Instance) -> None:
@@ -162,9 +164,8 @@ def test_one_probe_at_a_time_over_two_instances(gateway: Gateway, one: Instance,
 
 def test_each_failed_probe_doubles_the_pause_up_to_five_minutes(gateway: Gateway, one: Instance) -> None:
     endpoint = broken(gateway, one, waiting=8)
-    pauses = []
-    for _ in range(7):
-        pauses.append(pause(gateway, endpoint))
+    for pause in (10, 20, 40, 80, 160, 300, 300):
+        assert is_opened_for(gateway, endpoint, pause), pause
         gateway.pass_gateway_time((seconds_open(gateway, endpoint) or 0) + 0.1)
         gateway.execute(
             "UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending' AND id = (SELECT id FROM ai_jobs"
@@ -174,7 +175,6 @@ def test_each_failed_probe_doubles_the_pause_up_to_five_minutes(gateway: Gateway
             "UPDATE ai_jobs SET next_run_at = now() + interval '1 day' WHERE status = 'pending' AND attempts > 0"
         )
         one.end(*one.next(), 503)
-    assert pauses == [10, 20, 40, 80, 160, 300, 300]
 
 
 def test_a_probe_that_was_killed_frees_its_place_when_it_would_have_given_up(
@@ -230,11 +230,12 @@ def test_a_worker_that_lost_its_lease_neither_begins_nor_records(
 def test_the_first_success_closes_it_and_pulls_forward_what_waits(gateway: Gateway, one: Instance) -> None:
     """Five hundred wait: they come at the endpoint's pace, 200 at a time, and the last of them pulls the next."""
     endpoint = broken(gateway, one, waiting=500, concurrency=10)
+    gateway.execute(HELD_OPEN)  # all of them are asked while it is open, however long that takes
     for job in one.claim(500):
         one.wait(job, one.ask(job))
     last = "SELECT extract(epoch FROM max(next_run_at) - now()) FROM ai_jobs WHERE attempts = 0 AND status = 'pending'"
-    assert gateway.value(last) > 3600
-    gateway.pass_gateway_time(10.5)
+    assert gateway.value(last) > 2 * 3600
+    gateway.pass_gateway_time(3610.5)
     one.end(*one.next(), 200, 100.0)
     assert seconds_open(gateway, endpoint) is None
     pulled = last.replace("max(next_run_at) - now())", "next_run_at - now())::float8") + " ORDER BY 1"
@@ -254,8 +255,7 @@ def test_the_first_success_closes_it_and_pulls_forward_what_waits(gateway: Gatew
 def test_a_dead_endpoint_with_thousands_waiting_is_hardly_asked(gateway: Gateway, one: Instance) -> None:
     """After the first look at each, one comes by in ten seconds."""
     broken(gateway, one, waiting=3000)
-    # All of them are asked while it is open, however long that takes.
-    gateway.execute("UPDATE webhook_endpoints SET open_until = open_until + interval '1 hour'")
+    gateway.execute(HELD_OPEN)  # all of them are asked while it is open, however long that takes
     gateway.execute(
         "UPDATE ai_jobs SET next_run_at = now() + interval '1 day' WHERE status = 'pending' AND seq NOT IN"
         " (SELECT seq FROM ai_jobs WHERE attempts = 0 ORDER BY seq LIMIT 100)"
@@ -285,7 +285,7 @@ def test_what_asking_reads_does_not_grow_with_what_waits(gateway: Gateway, one: 
     gateway.deliveries(endpoint)
     with gateway.database.connection() as connection:
         one.end(*one.next())
-        few = pages(connection, one, gateway, endpoint)
+        few = pages_at_rest(connection, one, gateway, endpoint)
         gateway.deliveries(endpoint, 5000)
         gateway.execute("UPDATE webhook_deliveries SET waits_until = now() + interval '1 h' WHERE state = 'waiting'")
         gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 h' WHERE status = 'pending'")
@@ -293,8 +293,13 @@ def test_what_asking_reads_does_not_grow_with_what_waits(gateway: Gateway, one: 
                         " SELECT id, 1, endpoint_id, 1, now(), now(), now(), 'failed' FROM webhook_deliveries"
                         " WHERE NOT EXISTS (SELECT FROM webhook_attempts a WHERE a.delivery_id = webhook_deliveries.id)"
                         )  # fmt: skip
-        many = pages(connection, one, gateway, endpoint)
-    assert many < few + 60
+        many = pages_at_rest(connection, one, gateway, endpoint)
+    assert many < few + 60, (few, many)
+
+
+def pages_at_rest(connection: Conn, one: Instance, gateway: Gateway, endpoint: UUID) -> int:
+    """The fewest of three: now and then a session reads the catalogue anew."""
+    return min(pages(connection, one, gateway, endpoint) for _ in range(3))
 
 
 def pages(connection: Conn, one: Instance, gateway: Gateway, endpoint: UUID) -> int:
@@ -356,7 +361,11 @@ def test_a_healthy_endpoint_s_row_is_hardly_written(gateway: Gateway, one: Insta
 
 
 def moments(gateway: Gateway, instances: list[Instance], count: int, step: float) -> list[float]:
-    """Let time pass in steps, and take back what asking takes; when each attempt began, in seconds since now."""
+    """Let time pass in steps, and take back what asking takes; when each attempt began, in seconds since now.
+
+    A machine that stands still in the middle of it comes late, as much as it stood: so the rates here are slow, whose grace is
+    five seconds.
+    """
     began: list[float] = []
     passed, at = 0.0, time.monotonic()  # what has passed, and the moment here that belongs to it
     while len(began) < count:
@@ -382,22 +391,22 @@ def moments(gateway: Gateway, instances: list[Instance], count: int, step: float
 def test_a_rate_is_kept_to_over_two_instances_and_each_is_claimed_about_twice(
     gateway: Gateway, one: Instance, two: Instance
 ) -> None:
-    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 60)
-    began = moments(gateway, [one, two], 60, 0.1)
-    assert 5.0 <= began[-1] <= 6.3
-    assert most_within(began, 1.0) <= 12
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=0.2, concurrency=64), 60)
+    began = moments(gateway, [one, two], 60, 2.5)
+    assert 285 <= began[-1] <= 315
+    assert most_within(began, 50.0) <= 12
     assert gateway.value("SELECT max(claims) FROM ai_jobs") <= 2
 
 
 def test_being_a_little_late_sends_nobody_to_the_end(gateway: Gateway, one: Instance) -> None:
-    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 40)
-    began = moments(gateway, [one], 40, 0.4)
-    assert began[-1] <= 4.5
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=0.2, concurrency=64), 40)
+    began = moments(gateway, [one], 40, 3.0)
+    assert began[-1] <= 225
     assert gateway.value("SELECT max(claims) FROM ai_jobs") <= 2
 
 
 def test_after_ten_minutes_away_there_is_no_burst(gateway: Gateway, one: Instance, two: Instance) -> None:
-    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 50)
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=0.2, concurrency=64), 50)
     for job in one.claim(50):
         admission = one.ask(job)
         if admission.verdict == "send":
@@ -405,9 +414,9 @@ def test_after_ten_minutes_away_there_is_no_burst(gateway: Gateway, one: Instanc
         else:
             one.wait(job, admission)
     gateway.pass_gateway_time(600)
-    began = moments(gateway, [one, two], 49, 0.1)
-    assert most_within(began, 1.0) <= 16
-    assert began[-1] >= 4.0
+    began = moments(gateway, [one, two], 49, 2.5)
+    assert most_within(began, 50.0) <= 12
+    assert began[-1] >= 230
 
 
 def test_no_moment_is_promised_that_is_further_away_than_six_hours(gateway: Gateway, one: Instance) -> None:
@@ -438,7 +447,7 @@ def test_a_slow_rate_leaves_nobody_behind_who_was_pulled_forward(gateway: Gatewa
     gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '5 h' WHERE status = 'pending'")
     with gateway.database.connection() as connection:
         assert connection.execute("SELECT pull_waiting(%s)", (endpoint,)).fetchone() == (200,)
-    sent, late = 0, 0.2
+    sent, late, at = 0, 0.2, time.monotonic()
     gateway.pass_gateway_time(late)
     for _ in range(205):
         for job in one.claim(10):
@@ -448,7 +457,10 @@ def test_a_slow_rate_leaves_nobody_behind_who_was_pulled_forward(gateway: Gatewa
                 sent += 1
             else:
                 one.wait(job, admission)
-        gateway.pass_gateway_time(5.0)
+        now = time.monotonic()
+        # What asking takes is no time, or it would add up, and they would be looked at too late.
+        gateway.pass_gateway_time(at + 5.0 - now)
+        at = now
     assert sent >= 204
 
 
@@ -535,16 +547,27 @@ def test_two_workers_keep_to_rate_and_concurrency_with_real_requests(gateway: Ga
         return answer(200)
 
     other = gateway.beside()
-    with Receiver(says) as receiver, ThreadPoolExecutor(2) as pool:
-        gateway.deliveries(gateway.endpoint(receiver.url, rate=20.0, concurrency=2), 30)
-        for drained in [pool.submit(world.app.worker.drain, 4, 20) for world in (gateway, other)]:
+    with Receiver(says) as narrow, Receiver() as paced, ThreadPoolExecutor(2) as pool:
+        gateway.deliveries(gateway.endpoint(narrow.url, concurrency=2), 12)
+        endpoint = gateway.endpoint(paced.url, rate=10.0, concurrency=64)
+        gateway.deliveries(endpoint, 20)
+        for drained in [pool.submit(drain_all, world) for world in (gateway, other)]:
             drained.result()
-        arrivals = [arrival.at for arrival in receiver.arrivals]
-    assert len(arrivals) == 30
-    assert gateway.value("SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'") == 30
+    assert (len(narrow.arrivals), len(paced.arrivals)) == (12, 20)
     assert most[0] <= 2
-    assert most_within(arrivals, 0.5) <= 20 * (0.5 + 0.5) + 1 + 2  # two more that were on their way
-    assert arrivals[-1] - arrivals[0] >= 29 / 20 - 0.6
+    began = [
+        at for (at,) in gateway.rows(
+            "SELECT extract(epoch FROM started)::float8 FROM webhook_attempts WHERE endpoint_id = %(id)s ORDER BY 1", id=endpoint
+        )
+    ]  # fmt: skip
+    assert most_within(began, 0.5) <= 10 * (0.5 + 0.5) + 1
+    assert began[-1] - began[0] >= 19 / 10 - 0.5
+
+
+def drain_all(world: Gateway) -> None:
+    """Drain until everything has arrived; a drain may end before what falls due at that very moment."""
+    while world.value("SELECT EXISTS (SELECT FROM webhook_deliveries WHERE state <> 'delivered')"):
+        world.app.worker.drain(4, 20)
 
 
 def test_a_breaker_with_real_workers(gateway: Gateway) -> None:

@@ -83,18 +83,18 @@ def test_however_many_ask_at_once_the_limit_holds(gateway: Gateway) -> None:
         begin = threading.Barrier(6)
 
         def one_by_one(pair: tuple[Job, UUID], begin: threading.Barrier = begin) -> int:
-            begin.wait(10)
+            begin.wait(60)
             with gateway.database.connection() as connection:
                 return int(admit(connection, *pair).verdict == "send")
 
         def some(pairs: list[tuple[Job, UUID]], begin: threading.Barrier = begin) -> int:
-            begin.wait(10)
+            begin.wait(60)
             return len(ask(gateway, pairs))
 
         with ThreadPoolExecutor(6) as pool:
             asking = [pool.submit(some, claimed[n * 3 : n * 3 + 3]) for n in range(3)]
             asking += [pool.submit(one_by_one, claimed[9 + n]) for n in range(3)]
-            admitted = sum(done.result(20) for done in asking)
+            admitted = sum(done.result(60) for done in asking)
         open_ = gateway.value("SELECT count(*) FROM webhook_attempts WHERE ended IS NULL")
         assert admitted == open_
         assert 1 <= open_ <= 4
@@ -242,7 +242,7 @@ def test_what_cannot_be_done_together_is_done_job_by_job(gateway: Gateway, fails
         for key in keys:
             store.enqueue(connection, {"type": "embed_record", "key": key})
     with contextlib.suppress(LeaseLost):
-        worker.drain(4, 5.0)
+        worker.drain(4, 60.0)
     assert seen == [None if fails_at == "prepare" else "ready"] * 6
     done = gateway.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'")
     assert done == (0 if fails_at == "lost" else 6)

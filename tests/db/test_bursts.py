@@ -14,13 +14,14 @@ from shared.db.pool import Database
 from tests.fakes.world import World, run_all
 
 ADDRESS = "+31600000001"
+SETTLE_SECONDS = 5.0  # time passes when the tests say so, and a machine that stands still for less changes nothing
 DUE_IN = "SELECT extract(epoch FROM next_run_at - now())::float8 FROM ai_jobs WHERE type = 'autoreply' ORDER BY seq DESC LIMIT 1"
 BURST = ["hoi", "ik heb een vraag", "hoeveel vakantiedagen heb ik?"]
 
 
 @pytest.fixture
 def world(database: Database) -> World:
-    world = World(database, SETTLE_SECONDS="1.5", AI_NOTICE="off")
+    world = World(database, SETTLE_SECONDS=str(SETTLE_SECONDS), AI_NOTICE="off")
     world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people, documents CASCADE")
     world.add_handbook()
     return world
@@ -53,7 +54,7 @@ def test_three_messages_in_two_seconds_get_one_answer_to_the_whole(world: World)
         world.says(ADDRESS, text)
         assert world.run() == 0, "it waits for the rest"
         pass_time(world, 0.7)
-    pass_time(world, 1.0)
+    pass_time(world, SETTLE_SECONDS)
     world.run()
     assert asked(world) == ["\n".join(BURST)]
     assert len(world.sent_to(ADDRESS)) == 1
@@ -115,7 +116,7 @@ def test_a_message_between_draft_and_send_is_not_lost_and_changes_nothing_of_the
 
     world.line.before = refuse
     world.says(ADDRESS, "verlof?")
-    pass_time(world, 2)
+    pass_time(world, SETTLE_SECONDS)
     world.run()
     assert world.value("SELECT status FROM messages WHERE from_self") == "draft"
     world.says(ADDRESS, "en deeltijd?")

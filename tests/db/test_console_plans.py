@@ -64,6 +64,7 @@ NONE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def full(database_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     with psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute("SET statement_timeout = 0")  # filling may take longer than what the application does
         sizes = {"jobs": JOBS, "conversations": CONVERSATIONS}
         for statement in (FILL, FILL_JOBS, FILL_MESSAGES, FILL_DELIVERIES):
             connection.execute(statement.encode(), sizes)

@@ -225,6 +225,7 @@ def world(database: Database) -> World:
     # not written into all indexes anew, by chance.
     for table in TABLES:
         found.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false, fillfactor = 50)")
+    found.execute("TRUNCATE message_events, suggestions, messages, job_attempts, ai_jobs, conversations CASCADE")
     return found
 
 
@@ -363,10 +364,12 @@ def pages_of_an_answer(connection: Conn, address: str) -> dict[str, int]:
 
 def fill(world: World, addresses: Sequence[str]) -> None:
     """Ten thousand messages of these conversations together, half of them answers; the tables are tidy afterwards."""
-    world.execute(FILL, addresses=list(addresses))
-    world.execute(FILL_JOBS, addresses=list(addresses))
-    for table in TABLES:
-        world.execute(f"VACUUM (ANALYZE) {table}")
+    with contextlib.closing(world.database.dedicated()) as connection:
+        connection.execute("SET statement_timeout = 0")
+        connection.execute(FILL, {"addresses": list(addresses)})
+        connection.execute(FILL_JOBS, {"addresses": list(addresses)})
+        for table in TABLES:
+            connection.execute(f"VACUUM (ANALYZE) {table}".encode())
 
 
 def pages_at_rest(connection: Conn, address: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import threading
 import time
@@ -29,7 +30,7 @@ from tests.fakes.gateway import GUARD, SECRET, VAULT, Gateway, Receiver
 
 @pytest.fixture
 def gateway(database: Database) -> Gateway:
-    return Gateway(database)
+    return Gateway(database, JOB_LEASE_SECONDS="30")  # what hangs is held for as long as a test lasts
 
 
 def run_once(gateway: Gateway) -> int:
@@ -51,9 +52,9 @@ def one(gateway: Gateway, url: str, **settings: Any) -> tuple[UUID, UUID]:
 
 
 def says_in_turn(*answers: bytes) -> Callable[[Seen], bytes]:
-    """The answers one after another, the last one again and again."""
-    left = list(answers)
-    return lambda seen: left.pop(0) if len(left) > 1 else left[0]
+    """The answers one after another, the last one again and again; several may ask at once."""
+    left = itertools.chain(answers, itertools.repeat(answers[-1]))
+    return lambda seen: next(left)
 
 
 def test_it_arrives(gateway: Gateway) -> None:
@@ -76,7 +77,7 @@ def test_what_passes_is_tried_again_by_the_table(gateway: Gateway, status: int) 
         run_once(gateway)
         found = gateway.delivery(delivery)
         assert (found.state, found.status, found.attempts) == ("waiting", "pending", 1)
-        assert DELIVERY_SECONDS[0] / 2 - 1 < found.wait <= DELIVERY_SECONDS[0]
+        assert DELIVERY_SECONDS[0] / 2 <= found.wait <= DELIVERY_SECONDS[0]
         run_once(gateway)
     assert gateway.delivery(delivery).state == "delivered"
     assert [(a["outcome"], a["http_status"]) for a in gateway.attempts(delivery)] == [
@@ -105,7 +106,7 @@ def test_what_may_have_been_acted_on_is_tried_again(gateway: Gateway, fault: str
             receiver.release.set()
             receiver.says = lambda seen: None
         url = f"http://127.0.0.1:{closed_port()}/" if fault == "nobody listens" else receiver.url
-        _, delivery = one(gateway, url, timeout_seconds=0.3)
+        _, delivery = one(gateway, url, timeout_seconds=0.3 if fault == "silence" else 30.0)
         run_once(gateway)
     found = gateway.delivery(delivery)
     assert (found.state, found.status, found.attempts) == ("waiting", "pending", 1)
@@ -142,14 +143,14 @@ def test_what_waits_for_a_disabled_endpoint_is_seen_as_dead_letters_and_is_repla
         gateway.execute("UPDATE ai_jobs SET next_run_at = now() + interval '3 hours'")
         with gateway.database.connection() as connection:
             endpoints.disable(connection, endpoint, who="anna", reason="moved")
-        eventually(lambda: are_all(gateway, "dead"), 10)
+        eventually(lambda: are_all(gateway, "dead"))
         dead = gateway.rows("SELECT id, error_class FROM dead_letters")
         assert [row[1] for row in dead] == ["endpoint_disabled"] * 7
         receiver.says = answer(200)
         with gateway.database.connection() as connection:
             endpoints.enable(connection, endpoint, who="anna")
             restart(connection, [row[0] for row in dead], who="anna")
-        eventually(lambda: are_all(gateway, "delivered"), 10)
+        eventually(lambda: are_all(gateway, "delivered"))
     assert gateway.value("SELECT count(*) FROM dead_letters") == 0
 
 
@@ -192,7 +193,7 @@ def test_every_try_is_the_same_event_signed_anew(gateway: Gateway) -> None:
         found = gateway.delivery(delivery)
         assert (found.state, found.tries, found.status, found.attempts) == ("dead", 8, "failed", 8)
         for wait, longest in zip(waits[:-1], DELIVERY_SECONDS, strict=True):
-            assert longest / 2 - 1 < wait <= longest
+            assert longest / 2 <= wait <= longest
         receiver.says = answer(200)
         restarted(gateway, delivery)
         gateway.run()
@@ -229,7 +230,7 @@ def test_retry_after_puts_the_next_try_off_and_uses_this_one(gateway: Gateway) -
         run_once(gateway)
     found = gateway.delivery(delivery)
     assert (found.attempts, found.error_class) == (1, "throttled")
-    assert 298 < found.wait <= 300
+    assert found.wait == 300
 
 
 def test_an_endpoint_may_have_decorrelated_waits(gateway: Gateway) -> None:
@@ -241,7 +242,7 @@ def test_an_endpoint_may_have_decorrelated_waits(gateway: Gateway) -> None:
             found = gateway.delivery(delivery)
             assert found.last_wait is not None
             assert 5 <= found.last_wait <= 3 * last
-            assert found.last_wait - 1 < found.wait <= found.last_wait
+            assert found.wait == pytest.approx(found.last_wait)
             last = found.last_wait
 
 
@@ -277,7 +278,7 @@ def test_without_the_key_nothing_is_lost_and_somebody_is_told(
             assert blind.app.worker.poll_once(1) == 1
         found = gateway.delivery(delivery)
         assert (found.state, found.status, found.attempts, found.tries) == ("waiting", "pending", 0, 0)
-        assert 55 < found.wait <= 60
+        assert found.wait == 60
         assert "delivery_without_secrets" in caplog.text
         assert (gateway.attempts(delivery), gateway.state(endpoint, "failures_in_row")) == ([], "0")
         gateway.all_due()
@@ -341,7 +342,7 @@ def test_hanging_endpoints_hold_nobody_up(gateway: Gateway) -> None:
     """Twenty deliveries hang in a process of four slots, and all the others arrive meanwhile."""
     with Receiver(lambda seen: None) as hanging, Receiver() as well:
         for _ in range(5):
-            gateway.deliveries(gateway.endpoint(hanging.url, timeout_seconds=30), 4)
+            gateway.deliveries(gateway.endpoint(hanging.url, timeout_seconds=50), 4)
         others = [gateway.endpoint(well.url, concurrency=16) for _ in range(10)]
         for endpoint in others:
             gateway.deliveries(endpoint, 5)
@@ -363,7 +364,7 @@ def test_more_hang_than_there_are_slots_to_lend(gateway: Gateway) -> None:
     """Slots and loans are used up: the next ones wait, and nothing is lost or begun twice."""
     with Receiver(lambda seen: None) as hanging:
         for _ in range(10):
-            gateway.deliveries(gateway.endpoint(hanging.url, timeout_seconds=30), 4)
+            gateway.deliveries(gateway.endpoint(hanging.url, timeout_seconds=50), 4)
         with ThreadPoolExecutor(1) as pool:
             draining = pool.submit(gateway.app.worker.drain, 2, 30)
             eventually(lambda: hanging.waiting == 34, what="two slots and 32 that are lent")
@@ -376,7 +377,7 @@ def test_more_hang_than_there_are_slots_to_lend(gateway: Gateway) -> None:
 
 def test_a_planned_stop_gives_back_what_hangs(gateway: Gateway) -> None:
     with Receiver(lambda seen: None) as hanging:
-        _, delivery = one(gateway, hanging.url, timeout_seconds=30)
+        _, delivery = one(gateway, hanging.url, timeout_seconds=50)
         with ThreadPoolExecutor(1) as pool:
             draining = pool.submit(gateway.app.worker.drain, 2, 30)
             eventually(lambda: hanging.waiting == 1)

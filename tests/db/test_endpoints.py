@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -244,8 +246,12 @@ def test_another_rate_forgets_the_promises_of_the_old_one(world: World) -> None:
     backing_off, others = waiting(world, mine, attempts=2), waiting(world, other, why=PROMISED)
     change(world, mine, replace(PLAIN, rate=0.01, timeout_seconds=5.0), seen=1)
     assert min(due_in(world, *promised)) > 3000, "the rate is the same"
+    began = time.monotonic()
     change(world, mine, replace(PLAIN, rate=0.1), seen=2)
-    assert sorted(due_in(world, *promised)) == pytest.approx([10.0, 20.0, 30.0], abs=0.9), "at the new rate"
+    found = sorted(due_in(world, *promised))
+    took = time.monotonic() - began
+    for wait, new in zip(found, (10.0, 20.0, 30.0), strict=True):
+        assert new - took - 0.1 < wait <= new, "at the new rate"
     assert min(due_in(world, backing_off, others)) > 3000, "one waits for its next try, the other for another endpoint"
     change(world, mine, PLAIN, seen=3)
     assert max(due_in(world, *promised)) < 1.0
@@ -304,9 +310,9 @@ def test_what_waits_for_an_endpoint_that_is_disabled_dies_soon(world: World) -> 
         holder.execute("SELECT FROM ai_jobs WHERE id = %(id)s FOR UPDATE", {"id": held})
         endpoints.disable(connection, mine, who=ANNA)
     moments = "SELECT extract(epoch FROM next_run_at - min(next_run_at) OVER ())::float8 FROM ai_jobs WHERE id = ANY (%(jobs)s)"
-    assert sorted(round(row[0], 3) for row in world.rows(moments, jobs=jobs)) == pytest.approx(
-        [0.005 * place for place in range(10)], abs=0.002
-    )
+    found = sorted(row[0] for row in world.rows(moments, jobs=jobs))
+    assert len(found) == 10
+    assert min(later - earlier for earlier, later in itertools.pairwise(found)) > 0.004, "200 a second"
     assert max(due_in(world, *jobs)) < 1.0
     assert min(due_in(world, others, held)) > 3000, "one is another's, the other somebody held"
     with world.database.connection() as connection:

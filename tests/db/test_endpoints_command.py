@@ -190,7 +190,8 @@ def test_a_ping_that_is_not_accepted_is_told_in_a_sentence(
     world: World, capsys: pytest.CaptureFixture[str], plan: Plan, result: str, said: str
 ) -> None:
     with faulty(plan) as server:
-        told(capsys, "endpoints", "add", "orders", "--url", server.url, "--timeout", "0.3")
+        timeout = "0.3" if result == "timeout" else "30"
+        told(capsys, "endpoints", "add", "orders", "--url", server.url, "--timeout", timeout)
         found = told(capsys, "endpoints", "test", "orders", status=Status.FAILED)["ping"]
         assert main(["endpoints", "test", "orders"]) == Status.FAILED
     assert found["result"] == result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -45,7 +46,7 @@ def test_what_dies_says_why_and_a_restart_goes_on_where_it_stopped(world: World)
         assert restart(connection, [job], who="test") == {job: "restarted"}
     world.execute(FIRST)
     world.app.worker.poll_once(1)
-    ended = found(world, import_id)
+    ended = to_end(world, import_id)
     assert (ended.state, ended.reason, counts(ended)) == ("done", None, {"added": 1200})
     assert_each_once(world, 1200)
 
@@ -107,20 +108,22 @@ def test_a_batch_of_an_import_that_has_moved_on_is_not_written(world: World) -> 
 
 def test_two_imports_at_once_write_each_person_once(world: World) -> None:
     imports = [start(world, many(1500)), start(world, many(1500))]
-    world.app.worker.poll_once(2)
-    rows = [found(world, import_id) for import_id in imports]
+    world.app.worker.poll_once(2)  # on a slow machine that is not all: a step goes on for five seconds
+    rows = [to_end(world, import_id) for import_id in imports]
     assert [row.state for row in rows] == ["done", "done"]
     assert sum(row.added for row in rows) == sum(row.unchanged for row in rows) == 1500
     assert_each_once(world, 1500)
 
 
 def test_records_fall_due_one_after_another_so_that_answers_need_not_wait_behind_everybody(world: World) -> None:
+    began = time.monotonic()
     imported(world, many(1200))
     due = "SELECT extract(epoch FROM next_run_at - now()) FROM ai_jobs WHERE status = 'pending' ORDER BY next_run_at"
     waits = [float(wait) for (wait,) in world.rows(due)]
     assert len([wait for wait in waits if wait <= 0]) >= 100
-    assert (1200 - 100) / 20 - 30 < waits[-1] <= (1200 - 100) / 20
-    assert max(later - earlier for earlier, later in itertools.pairwise(waits[500:])) < 5
+    took = time.monotonic() - began  # each batch counts from its own moment
+    assert (1200 - 100) / 20 - took < waits[-1] <= (1200 - 100) / 20
+    assert max(later - earlier for earlier, later in itertools.pairwise(waits[500:])) < 0.1 + took
 
 
 def services(world: World) -> Services:

@@ -117,11 +117,8 @@ def test_a_job_says_when_it_runs_and_which_try_that_is(world: World, capsys: pyt
     world.says(ADDRESS, "hoeveel verlof heb ik?")
     job = str(world.value("SELECT id FROM ai_jobs"))
     assert answer(capsys, "jobs", "show", job)["next_run"] == "due, first try"
-    world.force("UPDATE ai_jobs SET attempts = 2, next_run_at = now() + interval '40 seconds'")
-    assert answer(capsys, "jobs", "show", job)["next_run"] in (
-        "in 40 s, third and last try",
-        "in 39 s, third and last try",
-    )
+    world.force("UPDATE ai_jobs SET attempts = 2, next_run_at = now() + interval '40 minutes'")
+    assert answer(capsys, "jobs", "show", job)["next_run"] == "in 40 min, third and last try"
     assert command.main(["jobs", "list"]) == Status.DONE
     assert "third and last try" in " ".join(capsys.readouterr().out.split())
     world.force("UPDATE ai_jobs SET attempts = 6, max_attempts = 7, next_run_at = now() + interval '3 hours'")

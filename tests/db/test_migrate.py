@@ -118,6 +118,8 @@ def test_beside_live_traffic_a_migration_gives_way_and_tries_again(postgres: Emb
         connection.execute('INSERT INTO ai_jobs (payload) VALUES (\'{"type": "autoreply"}\')')
         thread = threading.Thread(target=newest)
         with psycopg.connect(url) as job:
+            # The migration gives way before the server looks for a deadlock: also where it gets no processor meanwhile.
+            job.execute("SET LOCAL deadlock_timeout = '60s'")
             job.execute("SELECT FROM ai_jobs FOR NO KEY UPDATE")
             thread.start()
             eventually(lambda: connection.execute(WAITING).fetchall())

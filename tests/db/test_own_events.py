@@ -17,7 +17,7 @@ from shared.db.pool import Database
 from shared.errors import Failure, FailureKind, HeldError, PermanentError
 from shared.queue import closing, replay, store
 from shared.queue.job import Job, Lease, Snooze, Verdict
-from tests.fakes.deliveries import add_delivery, add_endpoint, forget_deliveries
+from tests.fakes.deliveries import add_delivery, add_endpoint, add_event, forget_deliveries
 from tests.fakes.desk import ADDRESS, conversation, dies, flagged, fresh, raising, take_over
 from tests.fakes.queue_bench import TYPE, QueueBench
 from tests.fakes.replies import callback
@@ -27,6 +27,10 @@ TOLD = """
     SELECT e.type, e.subject, e.data, e.source_id, e.body,
         (SELECT count(*)::int FROM webhook_deliveries d WHERE d.event_id = e.id)
     FROM webhook_events e ORDER BY e.seq
+"""
+TOLD_BY_ENDPOINT = """
+    SELECT data ->> 'endpoint_id', data ->> 'reason', count(*)::int FROM webhook_events
+    WHERE type = 'job.failed' AND source_id IS NULL GROUP BY 1, 2
 """
 JOBS = """
     SELECT d.id::text, j.payload ->> 'delivery_id', j.status, j.max_attempts
@@ -176,8 +180,8 @@ def test_two_who_ask_for_the_same_person_at_once_are_told_once(world: World) -> 
     together = Barrier(6)
 
     def ask(_: int) -> None:
-        with world.database.connection() as connection:
-            together.wait(30)
+        with world.database.connection(wait=60, deadline=90) as connection:
+            together.wait(60)
             flag(connection, talk)
 
     with ThreadPoolExecutor(6) as pool:
@@ -333,6 +337,48 @@ def test_a_payload_that_cannot_be_read_dies_and_is_told(world: World) -> None:
     unreadable = 'INSERT INTO ai_jobs (payload) VALUES (\'{"type": "deliver_event", "delivery_id": 7}\') RETURNING id'
     buried(world, world.value(unreadable), "bad_payload")
     assert [data["reason"] for _, _, data, *_ in told(world)] == ["bad_payload"]
+
+
+# Many that die together
+
+
+def die_together(world: World, endpoint: UUID, count: int, reason: str = "endpoint_disabled") -> None:
+    """So many of an endpoint's deliveries are claimed and buried, one transaction each."""
+    event = add_event(world)
+    mine = {add_delivery(world, endpoint, "waiting", event=event)[1] for _ in range(count)}
+    with world.database.connection() as connection:
+        connection.execute(GO_ON)
+        jobs = [job for job in store.claim(connection, 1000, ["deliver_event"], 60.0) if job.id in mine]
+        assert len(jobs) == count
+        for job in jobs:
+            store.mark_failed(connection, job, Failure(FailureKind.PERMANENT, reason, "it is off"))
+        connection.execute(PAUSE)
+
+
+def told_by_endpoint(world: World) -> dict[tuple[str, str], int]:
+    return {(endpoint, reason): count for endpoint, reason, count in world.rows(TOLD_BY_ENDPOINT)}
+
+
+def test_of_an_endpoint_s_deliveries_that_die_for_one_reason_ten_an_hour_are_told(world: World) -> None:
+    add_endpoint(world, "engineers", "job.failed")
+    billing = add_endpoint(world, "billing", "nothing")
+    die_together(world, billing, 60)
+    assert told_by_endpoint(world) == {(str(billing), "endpoint_disabled"): 10}
+    assert world.value("SELECT count(*)::int FROM dead_letters") == 60, "all are there to be seen and replayed"
+    world.execute("UPDATE webhook_events SET received_at = received_at - interval '1 hour'")
+    die_together(world, billing, 3)
+    assert told_by_endpoint(world) == {(str(billing), "endpoint_disabled"): 13}
+
+
+def test_another_endpoint_and_another_reason_are_told_all_the_same(world: World) -> None:
+    add_endpoint(world, "engineers", "job.failed")
+    billing, archive = add_endpoint(world, "billing", "nothing"), add_endpoint(world, "other", "nothing")
+    die_together(world, billing, 30)
+    die_together(world, archive, 1)
+    die_together(world, billing, 1, "rejected")
+    assert told_by_endpoint(world) == {
+        (str(billing), "endpoint_disabled"): 10, (str(archive), "endpoint_disabled"): 1, (str(billing), "rejected"): 1,
+    }  # fmt: skip
 
 
 # What it costs

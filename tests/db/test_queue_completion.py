@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -52,7 +53,7 @@ def test_a_late_completion_is_logged_and_the_drain_goes_on(bench: QueueBench, ca
 
     bench.work = work
     with caplog.at_level("WARNING"):
-        assert bench.worker.drain(6, 10) == 7
+        assert bench.worker.drain(6, 60) == 7
     assert bench.states() == {"done": 6}
     assert bench.outcomes(jobs[0]) == ["crashed", "done"]
     assert [str(jobs[0]) in line for line in caplog.messages if "lease_lost" in line] == [True]
@@ -68,14 +69,14 @@ def test_a_row_that_somebody_has_locked_keeps_the_others_from_nothing(bench: Que
 
     bench.work = work
     with ThreadPoolExecutor(1) as pool:
-        drained = pool.submit(bench.worker.drain, 8, 10)
+        drained = pool.submit(bench.worker.drain, 8, 60)
         eventually(lambda: bench.states() == {"processing": 8})
         with bench.database.transaction() as other:
             other.execute("SELECT FROM ai_jobs WHERE id = %s FOR NO KEY UPDATE", [jobs[3]])
             run.set()
             eventually(lambda: bench.states() == {"processing": 1, "done": 7})
             assert not drained.done()  # it returns when all is recorded
-        assert drained.result(30) == 8
+        assert drained.result(60) == 8
     assert bench.states() == {"done": 8}
 
 
@@ -250,30 +251,38 @@ def test_many_drains_share_the_work_and_record_all_of_it(database: Database, ben
     bench.work = lambda job, lease: ran.append(job.id) or Complete()  # type: ignore[func-returns-value]
     sizes = [1, 1, 1, 4, 9]
     with ThreadPoolExecutor(len(sizes)) as pool:
-        total = sum(pool.map(lambda size: bench.worker.drain(size, 20), sizes))
+        total = sum(pool.map(lambda size: bench.worker.drain(size, 90), sizes))
     assert total == len(ran) == len(set(ran)) == len(jobs)
     assert bench.states() == {"done": 600}
     assert bench.rows("SELECT count(*) FROM job_attempts WHERE outcome = 'done'") == [(600,)]
 
 
-def test_a_fault_of_the_database_loses_no_completion(bench: QueueBench, database_url: str) -> None:
+def test_a_fault_of_the_database_loses_no_completion(database: Database, database_url: str) -> None:
     """All connections are cut while jobs end: all that ended is recorded, and none pays for it."""
+    bench = QueueBench(
+        database, concurrency=16, lease_seconds=300.0
+    )  # beyond the drain, or what a cut took would be rescued
     bench.add(120)
-    count = itertools.count(1)
+    count, ended = itertools.count(1), set[UUID]()
 
     def work(job: Job, lease: Lease) -> Verdict:
         if next(count) % 25 == 0:
             with psycopg.connect(database_url, autocommit=True) as connection:
                 connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                                    " WHERE datname = current_database() AND pid <> pg_backend_pid()")  # fmt: skip
+        ended.add(job.id)
         return Complete()
 
     bench.work = work
-    ran = bench.worker.drain(8, 30)
+    ran = bench.worker.drain(8, 90)
     # A cut between the commit of a claim and its answer leaves jobs to their lease, not begun.
-    left = bench.states().get("processing", 0)
-    assert bench.states().get("done", 0) == 120 - left
-    assert left <= 8
-    assert ran >= 120 - left
-    assert {row[0] for row in bench.rows("SELECT DISTINCT outcome FROM job_attempts")} <= {"done", "snoozed"}
-    assert bench.rows("SELECT max(attempts) FROM ai_jobs") == [(1,)]
+    with psycopg.connect(database_url) as direct:  # whoever comes first after a cut may still meet it
+        states = {row[0] for row in direct.execute("SELECT DISTINCT status FROM ai_jobs")}
+        done = {row[0] for row in direct.execute("SELECT id FROM ai_jobs WHERE status = 'done'")}
+        outcomes = {row[0] for row in direct.execute("SELECT DISTINCT outcome FROM job_attempts")}
+        assert direct.execute("SELECT max(attempts) FROM ai_jobs").fetchall() == [(1,)]
+    assert done == ended
+    assert states <= {"done", "processing"}
+    assert len(done) >= 120 - 8 * (next(count) // 25)  # of each cut one claim, at most
+    assert ran >= len(done)
+    assert outcomes <= {"done", "snoozed"}

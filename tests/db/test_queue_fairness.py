@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -94,7 +95,7 @@ def test_a_limit_holds_while_eight_claim_at_once(bench: QueueBench) -> None:
     def claim_and_finish(_: int) -> None:
         nonlocal most
         together.wait()
-        with bench.database.connection(deadline=60) as connection:
+        with bench.database.connection(wait=60, deadline=110) as connection:
             held: list[Job] = []
             while not over.is_set():
                 turn = store.turn(connection, held, 2, [TYPE], 30)
@@ -125,12 +126,17 @@ def test_what_is_limited_is_passed_by_while_another_claims_it(bench: QueueBench)
 def test_with_one_slot_a_backlog_of_answers_starves_nobody(bench: QueueBench) -> None:
     """One slot, and answers without end: who waits for over a minute gets its share of the draws, and not before."""
     bench.add(400, type=ANSWER)
-    bench.add(60, due="-50 s")
+    bench.add(60)
     counts = Counter[str]()
-    for _ in range(40):
-        (job,) = bench.claim(1, ANSWER, TYPE)
-        counts[job.type] += 1
-        bench.finish(job)
+    with bench.database.transaction() as connection:  # in which the clock stands
+        connection.execute(
+            "UPDATE ai_jobs SET next_run_at = now() - interval '59 s' WHERE type = %(type)s", {"type": TYPE}
+        )
+        done: Sequence[Job] = ()
+        for _ in range(40):
+            (job,) = done = store.turn(connection, done, 1, [ANSWER, TYPE], 30).claimed
+            counts[job.type] += 1
+        assert store.turn(connection, done, 0, [ANSWER, TYPE], 30).finished
     assert counts == {ANSWER: 40}
     bench.execute("UPDATE ai_jobs SET next_run_at = now() - interval '61 s' WHERE status = 'pending'")
     counts.clear()

@@ -14,6 +14,7 @@ from tests.fakes.queue_bench import QueueBench
 
 TYPES = ["autoreply", "send_message", "suggest", "embed_record", "import_people"]
 EXPLAINED = (
+    "SET statement_timeout = 0",
     "LOAD 'auto_explain'",
     "SET auto_explain.log_min_duration = 0",
     "SET auto_explain.log_nested_statements = on",
@@ -87,10 +88,10 @@ def test_beside_a_hundred_thousand_rows_the_claim_reads_the_head_of_the_due_inde
 ) -> None:
     """The statistics may be of an empty table, or fresh: the plan that a session keeps is good for both."""
     with psycopg.connect(explained.connection.info.dsn, autocommit=True) as connection:
+        connection.execute("SET statement_timeout = 0")
         connection.execute("VACUUM ANALYZE ai_jobs")
         bench.add(8, type="autoreply")
         explained.claims(8, TYPES)  # planned while the table is as good as empty
-        connection.execute("SET statement_timeout = 0")
         connection.execute("INSERT INTO ai_jobs (payload, next_run_at) SELECT jsonb_build_object('type', 'autoreply'),"
                            " now() + interval '1 day' FROM generate_series(1, 40000)")  # fmt: skip
         connection.execute("INSERT INTO ai_jobs (payload, status) SELECT jsonb_build_object('type', 'autoreply'), 'done'"
@@ -117,13 +118,14 @@ def test_a_conversation_with_ten_thousand_messages_costs_the_others_nothing(
         bench.execute("TRUNCATE ai_jobs, messages, conversations CASCADE")
         hot = bench.conversation("+31600000001")
         bench.execute('INSERT INTO ai_jobs (payload, conversation_id) VALUES (\'{"type": "autoreply"}\', %(c)s)', c=hot)
-        bench.execute(
-            "INSERT INTO messages (conversation_id, from_self, source, body, status, answered_by)"
-            " SELECT %(c)s, false, 'contact', 'x', 'received', CASE WHEN n %% 2 = 0 THEN gen_random_uuid() END"
-            " FROM generate_series(1, %(count)s) n",
-            c=hot,
-            count=messages,
-        )
+        with bench.database.transaction() as connection:
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute(
+                "INSERT INTO messages (conversation_id, from_self, source, body, status, answered_by)"
+                " SELECT %(c)s, false, 'contact', 'x', 'received', CASE WHEN n %% 2 = 0 THEN gen_random_uuid() END"
+                " FROM generate_series(1, %(count)s) n",
+                {"c": hot, "count": messages},
+            )
         for _ in range(min(messages, 300)):  # each that joins moves its job
             bench.execute("UPDATE ai_jobs SET rerun = true, next_run_at = now() - interval '1 s', updated_at = now()"
                           " WHERE conversation_id = %(c)s", c=hot)  # fmt: skip
@@ -133,6 +135,7 @@ def test_a_conversation_with_ten_thousand_messages_costs_the_others_nothing(
                 c=bench.conversation(f"+3161000000{number}"),
             )
         with psycopg.connect(explained.connection.info.dsn, autocommit=True) as connection:
+            connection.execute("SET statement_timeout = 0")
             connection.execute("VACUUM ANALYZE ai_jobs, messages")
         return buffers(explained.claims(9, ["autoreply"]))
 

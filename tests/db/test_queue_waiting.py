@@ -50,13 +50,13 @@ class Site:
         if job.payload.get("waits"):
             with lease.waiting():
                 self.waiting.append(job.id)
-                self.answered.wait(30)
+                self.answered.wait(90)
                 if job.payload["waits"] == "in vain":
-                    raise TransientError("dropped", "the network")
+                    raise TransientError("dropped", "the network", wait=600.0)
             self.waited_in.append(INVOCATION.get("none"))
         if job.payload.get("holds"):
             self.waiting.append(job.id)
-            self.answered.wait(30)
+            self.answered.wait(90)
         self.ran.append(job.id)
         return Complete()
 
@@ -77,13 +77,13 @@ class Site:
     def draining(self, *concurrency: int) -> Iterator[None]:
         """Drains at work until what is inside has been seen; then the network answers."""
         with ThreadPoolExecutor(len(concurrency)) as pool:
-            drains = [pool.submit(self.worker.drain, size, 30) for size in concurrency]
+            drains = [pool.submit(self.worker.drain, size, 90) for size in concurrency]
             try:
                 yield
             finally:
                 self.answered.set()
             for drain in drains:
-                drain.result(30)
+                drain.result(90)
         eventually(lambda: not any(thread.name.startswith("job_") for thread in threading.enumerate()))
 
 
@@ -100,7 +100,7 @@ def test_others_run_while_jobs_wait(jobs: Database) -> None:
     site.add(10)
     with site.draining(2):
         eventually(lambda: len(site.ran) == 10)
-        assert len(site.waiting) == 2
+        eventually(lambda: len(site.waiting) == 2)
         site.add()
         eventually(lambda: len(site.ran) == 11)
     assert len(site.ran) == 13
@@ -132,7 +132,7 @@ def test_a_wake_s_drain_goes_on_with_others_while_its_job_waits(jobs: Database) 
 
 
 def test_leases_are_renewed_while_jobs_wait(jobs: Database) -> None:
-    site = Site(jobs, 1, lease_seconds=1.0)
+    site = Site(jobs, 1, lease_seconds=3.0)
     site.add(waits="yes")
     with site.draining(2):
         eventually(lambda: site.waiting)
@@ -159,7 +159,7 @@ def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
 
     def wake(name: str) -> int:
         INVOCATION.set(name)
-        return site.worker.drain(1, 30)
+        return site.worker.drain(1, 90)
 
     with ThreadPoolExecutor(3) as pool:
         site.add(waits="yes")
@@ -168,12 +168,12 @@ def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
         for count in (2, 3):
             site.add(waits="in vain" if count == 3 else "yes")
             left = pool.submit(wake, f"leaves {count}")
-            left.result(30)
-            assert len(site.waiting) == count
+            left.result(90)
+            eventually(lambda count=count: len(site.waiting) == count)  # type: ignore[misc]
         assert not stays.done()
         assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'processing'") == 3
         site.answered.set()
-        stays.result(30)
+        stays.result(90)
     assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 2
     assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND error_class = 'dropped'") == 1
     # By then the others' invocations are over, and the platform would drop their lines.
@@ -181,19 +181,28 @@ def test_wakes_leave_what_hangs_to_the_drain_that_stays(jobs: Database) -> None:
     assert site.worker._slots.take(99) == 2
 
 
-def test_only_as_many_drains_linger_as_there_are_jobs_to_linger_for(jobs: Database) -> None:
+def is_seen_in_time(scene: Callable[[], bool]) -> bool:
+    """Whether something was seen before a job fell due, at one of a few tries: while a machine stands still the time passes."""
+    return any(scene() for _ in range(4))
+
+
+def one_ends_before_the_job_is_due(jobs: Database) -> bool:
     site = Site(jobs, 4)
     with jobs.connection() as connection:
         store.enqueue(connection, {"type": TYPE}, delay_seconds=2.0)
     with ThreadPoolExecutor(2) as pool:
-        drains = [pool.submit(site.worker.drain, 1, 30) for _ in range(2)]
+        drains = [pool.submit(site.worker.drain, 1, 90) for _ in range(2)]
         eventually(lambda: any(drain.done() for drain in drains))
-        assert not site.ran
-        assert sorted(drain.result(30) for drain in drains) == [0, 1]
+        is_in_time = not site.ran
+        assert sorted(drain.result(90) for drain in drains) == [0, 1]
+    return is_in_time
 
 
-def test_no_more_drains_linger_than_jobs_can_run_at_once(jobs: Database) -> None:
-    """The third's wake message comes again when its job is due: the platform scales by these."""
+def test_only_as_many_drains_linger_as_there_are_jobs_to_linger_for(jobs: Database) -> None:
+    assert is_seen_in_time(partial(one_ends_before_the_job_is_due, jobs))
+
+
+def the_third_is_woken_again(jobs: Database) -> bool:
     woken: list[float] = []
     site = Site(jobs, 2)
     site.worker = Worker(jobs, site.types, woken.append, Limits(2), wakes_early=2.0)
@@ -201,26 +210,41 @@ def test_no_more_drains_linger_than_jobs_can_run_at_once(jobs: Database) -> None
         for _ in range(3):
             store.enqueue(connection, {"type": TYPE}, delay_seconds=2.5)
     with ThreadPoolExecutor(3) as pool:
-        drains = [pool.submit(site.worker.drain, 1, 30) for _ in range(3)]
+        drains = [pool.submit(site.worker.drain, 1, 90) for _ in range(3)]
         eventually(lambda: any(drain.done() for drain in drains))
-        assert len(woken) == 1
-        assert 2.0 < woken[0] <= 4.5
-        assert sum(drain.result(10) for drain in drains) == 3
+        seen, is_in_time = list(woken), not site.ran
+        assert sum(drain.result(90) for drain in drains) == 3
+    if is_in_time:
+        assert len(seen) == 1
+        assert 2.0 < seen[0] <= 4.5
+    return is_in_time
+
+
+def test_no_more_drains_linger_than_jobs_can_run_at_once(jobs: Database) -> None:
+    """The third's wake message comes again when its job is due: the platform scales by these."""
+    assert is_seen_in_time(partial(the_third_is_woken_again, jobs))
 
 
 def test_a_drain_goes_on_beyond_its_time_while_nothing_but_hanging_jobs_keeps_it(jobs: Database) -> None:
     """By timer alone nobody else would look after the others."""
-    site = Site(jobs, 2)
-    site.add(waits="yes")
     with ThreadPoolExecutor(1) as pool:
-        drain = pool.submit(site.worker.drain, 2, 0.2)
-        eventually(lambda: site.waiting)
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > 0.3)
-        site.add()
-        eventually(lambda: site.has_run(1))
-        site.answered.set()
-        assert drain.result(30) == 2
+        for seconds in (0.2, 1.0, 5.0):
+            site = Site(jobs, 2)
+            site.add(waits="yes")
+            began = time.monotonic()
+            drain = pool.submit(site.worker.drain, 2, seconds)
+            eventually(lambda site=site, drain=drain: site.worker._slots._lent or drain.done())  # type: ignore[misc]
+            if time.monotonic() - began < seconds:
+                break
+            site.answered.set()  # its time was over before its job hung
+            drain.result(90)
+        try:
+            eventually(lambda: time.monotonic() - began > seconds + 0.1)
+            site.add()
+            eventually(lambda: site.has_run(1))
+        finally:
+            site.answered.set()
+        assert drain.result(90) == 2
 
 
 def test_nothing_is_lost_when_as_much_is_left_to_a_drain_as_comes_back(jobs: Database) -> None:
@@ -232,7 +256,7 @@ def test_nothing_is_lost_when_as_much_is_left_to_a_drain_as_comes_back(jobs: Dat
 
         def hang() -> None:
             with worker._waiting(leaves):
-                site.answered.wait(30)
+                site.answered.wait(90)
 
         leaves.hand([hang])
         eventually(lambda: worker._slots.waits_of(leaves) == 1)
@@ -258,22 +282,21 @@ def test_a_drain_that_ends_by_a_mistake_records_what_was_left_to_it(jobs: Databa
     site = Site(jobs, 2, tick=tick)
     with ThreadPoolExecutor(2) as pool:
         site.add(waits="yes")
-        stays = pool.submit(site.worker.drain, 1, 30)
+        stays = pool.submit(site.worker.drain, 1, 90)
         eventually(lambda: site.worker._drains._stays)
         site.add(waits="yes")
-        pool.submit(site.worker.drain, 1, 30).result(30)
+        pool.submit(site.worker.drain, 1, 90).result(90)
         mistaken.set()
         eventually(lambda: site.worker._drains._stays is None)
         site.answered.set()
         with pytest.raises(RuntimeError, match="a mistake"):
-            stays.result(30)
+            stays.result(90)
     assert site.value("SELECT count(*) FROM ai_jobs WHERE status = 'done'") == 2
     assert not site.worker._heartbeat._held
     assert site.worker._slots.take(99) == 2
 
 
-def test_a_drain_that_waits_for_a_due_moment_does_not_let_wait_what_was_left_to_it(jobs: Database) -> None:
-    """However busily others look meanwhile for what is due."""
+def it_looks_before_the_due_moment(jobs: Database) -> bool:
     site = Site(jobs, 2)
     with jobs.connection() as connection:
         store.enqueue(connection, {"type": TYPE}, delay_seconds=2.9)
@@ -286,7 +309,14 @@ def test_a_drain_that_waits_for_a_due_moment_does_not_let_wait_what_was_left_to_
     with ThreadPoolExecutor(1) as pool, Crew[Any](2) as crew:
         pool.submit(look)
         crew.hand([lambda: "left to it"])
-        assert site.worker._linger(time.monotonic() + 30, crew)
+        has_lingered = site.worker._linger(time.monotonic() + 90, crew)
         is_over.set()
     with jobs.connection() as connection:
-        assert (store.next_due(connection, [TYPE]) or 0.0) > 0.0
+        is_in_time = has_lingered and (store.next_due(connection, [TYPE]) or 0.0) > 0.0
+        connection.execute("DELETE FROM ai_jobs")
+    return is_in_time
+
+
+def test_a_drain_that_waits_for_a_due_moment_does_not_let_wait_what_was_left_to_it(jobs: Database) -> None:
+    """However busily others look meanwhile for what is due."""
+    assert is_seen_in_time(partial(it_looks_before_the_due_moment, jobs))

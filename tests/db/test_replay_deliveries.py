@@ -57,7 +57,7 @@ def plan(world: World, *, rate: float = 1000.0, to: str | None = None, **filters
 
 
 def advance(world: World, found: Replay) -> Replay:
-    return replays_drive.advance(world.database, found.id)
+    return replays_drive.advance(world.database, found.id, seconds=60)
 
 
 def send(world: World, delivery: UUID, *, to: str | None = None, reason: str = WHY) -> Resent | None:
@@ -146,8 +146,8 @@ def test_hundreds_go_once_each_whoever_drives_and_a_paused_type_keeps_them(world
     assert (found.restarted, found.left_paused, found.paused_types) == (0, 120, ["deliver_event"])
     world.execute("UPDATE job_types SET paused = false")
     found = plan(world, to="archive")
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda _: replays_drive.advance(world.database, found.id, seconds=5), range(3)))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: advance(world, found), range(3)))
     assert advance(world, found).restarted == 120
     assert world.rows(
         "SELECT endpoint_id, count(*)::int, count(DISTINCT replay_of)::int FROM webhook_deliveries WHERE replay_of IS NOT NULL"
@@ -254,7 +254,7 @@ def test_those_who_send_the_same_one_again_at_once_send_it_once(world: World, fo
             return str(wrong.name)
         return "sent"
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(once, range(4))) == ["resend_waiting"] * 3 + ["sent"]
 
 

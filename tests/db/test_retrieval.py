@@ -45,14 +45,16 @@ def questions() -> list[tuple[str, Language, str]]:
 def found(database: Database) -> dict[str, list[Hit]]:
     """The hits of every question, searched in the language that the question is detected to be in."""
     asked = [question for question, _, _ in questions()]
-    with database.connection() as connection:
-        for path in sorted((DEMO / "handbook").glob("*.md")):
+    for path in sorted((DEMO / "handbook").glob("*.md")):
+        with database.connection() as connection:
             added = add_document(connection, read_upload(path.name, path.read_bytes(), None, "", detect=detect))
             document = read_document(connection, added.id)
-            assert document is not None
-            chunks = embed_document(document, {}, EMBEDDER)
-            with connection.transaction():
-                assert replace_chunks(connection, document, chunks)
+        assert document is not None
+        chunks = embed_document(document, {}, EMBEDDER)  # takes long, and nobody holds a connection for long
+        with database.transaction() as connection:
+            assert replace_chunks(connection, document, chunks)
+    vectors = EMBEDDER.embed(asked)
+    with database.connection(deadline=90) as connection:
         return {
             question: search(
                 connection,
@@ -62,7 +64,7 @@ def found(database: Database) -> dict[str, list[Hit]]:
                 language=detect(question) or "nl",
                 asker=None,
             )
-            for question, vector in zip(asked, EMBEDDER.embed(asked), strict=True)
+            for question, vector in zip(asked, vectors, strict=True)
         }
 
 

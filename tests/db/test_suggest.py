@@ -405,7 +405,7 @@ def test_an_own_answer_puts_the_suggestion_aside(manual: World) -> None:
 def test_an_approved_suggestion_stops_an_answer_that_was_not_begun(world: World) -> None:
     world.execute("INSERT INTO conversations (address) VALUES (%(address)s)", address=ADDRESS)
     world.says(ADDRESS, "hoeveel verlof heb ik?")
-    world.execute("UPDATE ai_jobs SET next_run_at = now() + interval '20 seconds'")  # it waits for its second try
+    world.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 hour'")  # it waits for its second try
     ask(world)
     world.run()
     approve(world, the_open_one(world).id)
@@ -418,7 +418,7 @@ def test_an_approved_suggestion_stops_an_answer_that_was_not_begun(world: World)
 
 def test_a_suggestion_that_the_machine_has_answered_meanwhile_cannot_be_approved(world: World) -> None:
     world.says(ADDRESS, "hoeveel verlof heb ik?")
-    world.execute("UPDATE ai_jobs SET next_run_at = now() + interval '20 seconds'")
+    world.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 hour'")
     ask(world)
     world.run()
     found = the_open_one(world)

@@ -15,6 +15,7 @@ from shared.clients.twilio import Received, TwilioLine
 from shared.conversation.sweep import Sweep
 from shared.db.pool import Database
 from shared.errors import TransientError
+from tests.fakes.eventually import eventually
 from tests.fakes.world import World, run_all, settings
 
 ADDRESS, OTHER = "+31600000001", "+31600000002"
@@ -56,8 +57,8 @@ def test_what_never_came_is_taken_in_once_in_its_order_and_answered_once(world: 
     missed(world, "hoeveel verlof heb ik?", minutes=25)
     assert sweep(world) == 2
     assert bodies(world) == ["hoeveel verlof heb ik?", "en hoeveel uur is dat?"]
-    age = world.value("SELECT extract(epoch FROM now() - created_at) / 60 FROM messages ORDER BY seq LIMIT 1")
-    assert float(age) == pytest.approx(25, abs=0.2)
+    created = world.value("SELECT created_at FROM messages ORDER BY seq LIMIT 1")
+    assert created == min(message.created for message in world.line.inbox)
     assert world.value("SELECT raw ->> 'Listed' FROM messages LIMIT 1") == "true"
     assert world.wake.delays != []
     assert sweep(world) == 0
@@ -268,22 +269,25 @@ def test_an_outage_longer_than_twilio_s_retries_loses_nothing(world: World, twil
     twilio.messages.add(
         sender="whatsapp:+31600000108", to=twilio.whatsapp_from, body="ours", direction="outbound-api", status="sent"
     )
-    requests.post(f"{twilio.url}/_age", json={"seconds": 3600}, timeout=5)
+    requests.post(f"{twilio.url}/_age", json={"seconds": 3600}, timeout=60)
     line = real(world, twilio)
     app = App(
         world.settings, database=world.database, wake=world.wake, chat=world.model, embedder=world.model, line=line
     )
+
+    def answered() -> list[str]:
+        world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+        app.on_timer()
+        sent = [message.to for message in twilio.messages.all() if message.to != twilio.whatsapp_from]
+        return sorted(to.removeprefix("whatsapp:") for to in sent)
+
     for _ in range(2):
         world.execute("DELETE FROM chores")
         app.on_timer()
-        world.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
-        app.on_timer()
-    line.close()
+        eventually(lambda: len(answered()) >= len(texts))  # a request that would leave too late waits for the next time
     assert sorted(bodies(world)) == sorted([*texts.values(), "😀 Zie foto"])
-    answered = [
-        message.to.removeprefix("whatsapp:") for message in twilio.messages.all() if message.to != twilio.whatsapp_from
-    ]
-    assert sorted(answered) == sorted(texts)
+    assert answered() == sorted(texts)
+    line.close()
 
 
 def test_the_list_is_read_page_by_page_and_only_so_far_back(world: World, twilio: TwilioStandIn) -> None:
@@ -296,7 +300,7 @@ def test_the_list_is_read_page_by_page_and_only_so_far_back(world: World, twilio
     assert (len(found.messages), found.reaches) == (450, True)
     assert found.messages[0].body == "m449"
     assert [request.where for request in twilio.requests] == ["list"] * 3
-    requests.post(f"{twilio.url}/_age", json={"seconds": 7200}, timeout=5)
+    requests.post(f"{twilio.url}/_age", json={"seconds": 7200}, timeout=60)
     assert line.inbound(since=datetime.now(UTC) - timedelta(hours=1)).messages == ()
     line.close()
 

@@ -230,7 +230,7 @@ class One:
 
     def figures(self) -> Figures:
         with self.world.database.connection() as connection:
-            return figures.read(connection, figures.last(connection, 5)).total
+            return figures.read(connection, figures.last(connection, 600)).total
 
 
 def test_latency_is_from_the_receipt_to_the_acceptance(world: World) -> None:
@@ -239,14 +239,14 @@ def test_latency_is_from_the_receipt_to_the_acceptance(world: World) -> None:
     one.becomes("delivered")
     found = one.figures().latency
     assert found is not None
-    assert 60 <= found.p50 == found.p99 < 90
+    assert 60 <= found.p50 == found.p99 < 120
 
 
 def test_a_death_is_counted_when_it_happens_and_what_a_person_revived_has_no_latency(world: World) -> None:
     one = One(world)
     one.becomes("dead")
     assert one.figures().died == 1
-    assert one.figures().died_a_minute == pytest.approx(12, rel=1e-3)
+    assert one.figures().died_a_minute == pytest.approx(0.1, rel=1e-3)
     one.becomes("waiting")
     one.becomes("delivered")
     assert one.figures().died == 1, "it did die"
@@ -301,7 +301,7 @@ def test_the_chore_logs_one_line_of_json(world: World, caplog: pytest.LogCapture
         "breakers_open": 0,
     }  # fmt: skip
     assert lines[0] == nothing
-    assert lines[1].pop("oldest_due_seconds") == pytest.approx(90, abs=20)
+    assert 90 <= lines[1].pop("oldest_due_seconds") < 150
     assert lines[1] == {
         "event": "gauges", "dead_letters": 1, "first_attempt_success": 0.75, "deliveries_due": 1, "retry_depth": 1,
         "delivery_p95_seconds": 1.0, "delivery_p99_seconds": 1.0,

@@ -133,7 +133,7 @@ class ConsolePage:
         notice = self.page.locator("p.notice[role=status]:not([hidden])")
         expect(notice).to_have_text(self.t.text(f"notice.{key}", **values))
 
-    def appears(self, what: Locator, name: str, seconds: float = 30.0) -> None:
+    def appears(self, what: Locator, name: str, seconds: float = 60.0) -> None:
         """Wait until something is there; each look is that of somebody who comes back to the window, which refreshes it."""
 
         def look() -> bool:

@@ -28,7 +28,7 @@ class Employees:
     def writes(self, name: str, text: str) -> None:
         """A message comes in."""
         given = {"from": self.phone(name), "body": text}
-        requests.post(f"{self._up.page_url}messages", json=given, timeout=5).raise_for_status()
+        requests.post(f"{self._up.page_url}messages", json=given, timeout=30).raise_for_status()
 
     def phone(self, name: str) -> str:
         """Somebody's number."""

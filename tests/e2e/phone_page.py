@@ -57,7 +57,7 @@ STICKS_OUT = """() => {
 }"""
 
 
-def appears(what: Locator, name: str, seconds: float = 30.0) -> None:
+def appears(what: Locator, name: str, seconds: float = 60.0) -> None:
     """Wait until there is such an element; the browser's own waiting looks twice a second only."""
     eventually(what.count, seconds, name)
 

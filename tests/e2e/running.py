@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import psycopg
 
 from local.host_process import HostProcess
+from local.ports import free_port as free_port
 from local.stack import Stack
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import TwilioStandIn
@@ -92,16 +91,6 @@ class Inside:
         return [message.body for message in self.twilio.sent if message.to == f"whatsapp:{address}"]
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on at this moment, and that the system gives to nobody by itself:
-    those it gives are above 32,768, and another worker may have one of them before the host that it was found for."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 class Outside:
     """The application behind its host, as a process of its own, on a database that the test gives."""
 
@@ -177,7 +166,7 @@ def embed_now(app: App, database: Database, paths: list[Path]) -> None:
         pass
 
 
-def until[T](condition: Callable[[], T], seconds: float = 30.0) -> T:
+def until[T](condition: Callable[[], T], seconds: float = 60.0) -> T:
     """Poll until the condition is true; what it gave."""
     return eventually(condition, seconds)
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from cli.azure.parameters import read_parameters
+from cli.azure.preflight import SUBNET_SERVICE
 from cli.azure.values import read_answers
 from cli.doctor.finding import State
 from tests.fakes.azure_cli import CHAT, DEPLOYER, EMBEDDING, REGION, SUBSCRIPTION, AzureCli, offered, token_of, usage
 from tests.fakes.azure_hooks import Address, preflight, run, signed_in
+from tests.fakes.bicep import INFRA
 
 
 @pytest.fixture
@@ -56,6 +58,7 @@ def test_a_registration_is_found_again_when_the_environment_was_lost(cli: AzureC
     ("begins", "answer", "check", "words"),
     [
         ("az version", {"azure-cli": "2.50.0"}, "az", "upgrade it"),
+        ("azd version", "azd version 1.17.2 (commit 0)", "azd", "1.18.0 is needed"),
         (
             "az account show", {"id": "another", "name": "x", "state": "Enabled", "user": {"name": "x"}},
             "signed in", "az account set -s",
@@ -71,7 +74,7 @@ def test_a_registration_is_found_again_when_the_environment_was_lost(cli: AzureC
         ),
         ("az cognitiveservices usage list", [usage(CHAT, CHAT.capacity - 1), usage(EMBEDDING)], "quota: chat", "CHAT_CAPACITY"),
     ],
-    ids=["az", "subscription", "flex", "python", "size", "version", "model", "retired", "quota"],
+    ids=["az", "azd", "subscription", "flex", "python", "size", "version", "model", "retired", "quota"],
 )  # fmt: skip
 def test_preflight_says_what_is_wrong_and_what_to_do(
     cli: AzureCli, address: str, begins: str, answer: Any, check: str, words: str
@@ -93,6 +96,8 @@ def test_preflight_says_what_is_wrong_and_what_to_do(
         ("MAXIMUM_INSTANCES", "1000", "connections", "lower MAXIMUM_INSTANCES"),
         ("PRIVATE_NETWORK", "on", "values", "PRIVATE_NETWORK: a switch is true or false"),
         ("CHAT_CAPACITY", "50k", "values", "CHAT_CAPACITY"),
+        ("DATABASE_SKU", "Standard_D2ds_v5", "postgres", "set DATABASE_TIER"),
+        ("DATABASE_HIGH_AVAILABILITY", "ZoneRedundant", "postgres", "no standby"),
     ],
 )
 def test_preflight_looks_at_the_values(
@@ -102,6 +107,20 @@ def test_preflight_looks_at_the_values(
     found = preflight(cli, address)
     assert found[check].state is State.WRONG, found
     assert words in found[check].said
+
+
+def test_a_private_network_needs_a_service_that_the_templates_do_not_name(cli: AzureCli, address: str) -> None:
+    assert "network" not in preflight(cli, address)
+    cli.change("azd", PRIVATE_NETWORK="true")
+    assert preflight(cli, address)["network"].state is State.OK
+    cli.answer("az provider show", {"registrationState": "NotRegistered"})
+    found = preflight(cli, address)
+    assert "az provider register --namespace Microsoft.App" in found["network"].said
+    assert [name for name, one in found.items() if one.state is State.WRONG] == ["network"]
+    network = (INFRA / "modules" / "network.bicep").read_text("utf-8")
+    assert f"'{SUBNET_SERVICE}/environments'" in network
+    cli.fail("az provider show", "(AuthorizationFailed)")
+    assert preflight(cli, address)["network"].state is State.LEFT_OUT
 
 
 def test_preflight_without_a_sign_in_or_tools(cli: AzureCli, address: str, tmp_path: Path) -> None:
@@ -263,6 +282,16 @@ def test_what_the_templates_take_is_read_from_them(tmp_path: Path) -> None:
     found = read_parameters({}, tmp_path)
     assert (found.values, found.unset) == ({"one": "b", "two": 2, "three": "", "four": 4}, ("THREE",))
     assert read_parameters({"ONE": "c", "THREE": "d"}, tmp_path).values["one"] == "c"
+
+
+def test_a_console_that_is_not_wanted_stays_off(cli: AzureCli, address: str) -> None:
+    preflight(cli, address)
+    cli.change("azd", CONSOLE="false")
+    assert preflight(cli, address)["sign-in"].state is State.OK
+    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == ""
+    cli.change("azd", CONSOLE="true")
+    preflight(cli, address)
+    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == "app-1"  # the same one again
 
 
 def test_a_registration_that_was_half_made_is_finished(cli: AzureCli, address: str) -> None:

@@ -46,7 +46,7 @@ from tests.fakes.faulty_server import (
 )
 from tests.fakes.settings import settings
 
-SHORT = 0.2  # seconds; where the time has to run out
+SHORT = 0.5  # seconds; where the time has to run out
 SECRET = "sEcReT-0123456789"
 ENCODED = base64.b64encode(f"AC{'0' * 32}:{SECRET}".encode()).decode()[-12:]
 MESSAGE = "ik ben ziek geweest"  # what an employee wrote

@@ -16,7 +16,7 @@ from tests.fakes.calls import get, plain, takes
 from tests.fakes.eventually import eventually
 from tests.fakes.faulty_server import Visit, answer, drips, faulty, replies
 
-SHORT = 0.2
+SHORT = 0.5
 
 
 def test_the_body_is_read_within_the_limits_of_its_own_call() -> None:
@@ -51,7 +51,7 @@ def test_an_endless_body_ends_at_the_limit() -> None:
         while True:
             visit.connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
 
-    with faulty(endless) as server, takes(0, 2), pytest.raises(ResponseTooLarge):
+    with faulty(endless) as server, takes(0, 20), pytest.raises(ResponseTooLarge):
         get(server.url, body_limit=1_000_000)
 
 

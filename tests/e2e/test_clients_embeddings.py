@@ -89,6 +89,6 @@ def test_embeddings_that_do_not_fit_the_database() -> None:
 
 def test_embedding_has_a_deadline_and_no_retries() -> None:
     with faulty(silent) as server, pytest.raises(openai.APITimeoutError) as caught:
-        model(server.url, 0.2).embed(["text 1"])
+        model(server.url, 0.5).embed(["text 1"])
     assert server.connections == 1
     assert classify(caught.value).error_class == "timeout"

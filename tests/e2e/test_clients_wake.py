@@ -41,6 +41,7 @@ MESSAGE = (
 )
 PUT = answer(201, MESSAGE, Content_Type="application/xml")
 WEEK = 7 * 24 * 3600
+SHORT = 0.5  # seconds; only where the time has to run out
 
 
 def storage_error(status: int, code: str) -> bytes:
@@ -60,7 +61,7 @@ def connection_string(port: int) -> str:
 
 @contextmanager
 def waking(
-    *plans: Plan, timeout_seconds: float = 0.2, stuck_seconds: float = 10.0
+    *plans: Plan, timeout_seconds: float = 20.0, stuck_seconds: float = 10.0
 ) -> Iterator[tuple[StorageWake, FaultyServer]]:
     with faulty(*plans) as server:
         wake = StorageWake(connection_string(server.port), timeout_seconds=timeout_seconds, stuck_seconds=stuck_seconds)
@@ -110,9 +111,9 @@ def test_the_delay_in_whole_seconds(delay: float, seconds: int) -> None:
 def test_a_hint_that_waited_is_delayed_by_what_is_left() -> None:
     with waking(silent, replies(PUT), timeout_seconds=1.2) as (wake, server):
         wake.wake()  # holds the thread for 1.2 s
-        wake.wake(2.0)
+        wake.wake(20.0)
         eventually(lambda: wake.sent == 1)
-        assert option(puts(server)[-1], "visibilitytimeout") == 1
+        assert 1 <= option(puts(server)[-1], "visibilitytimeout") <= 19
 
 
 def test_nothing_is_started_or_loaded_before_the_first_hint() -> None:
@@ -165,15 +166,18 @@ def test_a_queue_that_stays_missing_is_made_once_a_hint() -> None:
     ],
 )
 def test_faults_are_swallowed_and_counted_without_a_retry(plan: Plan) -> None:
-    with waking(plan) as (wake, server):
+    with waking(plan, timeout_seconds=SHORT if plan is silent else 20.0) as (wake, server):
         wake.wake()
         eventually(lambda: wake.failed == 1)
-        assert (server.connections, wake.sent) == (1, 0)
+        assert (eventually(lambda: server.connections), wake.sent) == (1, 0)
         assert len(server.seen) <= 1
 
 
 def test_it_goes_on_after_faults() -> None:
-    with waking(close_at_once, silent, replies(storage_error(503, "ServerBusy"), PUT)) as (wake, _):
+    with waking(close_at_once, silent, replies(storage_error(503, "ServerBusy"), PUT), timeout_seconds=2.0) as (
+        wake,
+        _,
+    ):
         for _ in range(4):
             wake.wake()
         eventually(lambda: wake.sent == 1)

@@ -37,6 +37,7 @@ from tests.fakes.gateway import Receiver
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 PICTURE_BYTES_AT_MOST = 150_000
+WAITING = 400  # a replay that is not over before somebody stops it
 
 
 @pytest.fixture(scope="module")
@@ -245,11 +246,11 @@ def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
 ) -> None:
     page, kind = console.page, f"none-{console.t.language}"
     up.database.execute("INSERT INTO job_types (type) VALUES (%(kind)s)", kind=kind)
-    up.database.execute(ADD_DEAD, kind=kind, count=90)  # of a type that no worker knows: they only become due
+    up.database.execute(ADD_DEAD, kind=kind, count=WAITING)  # of a type that no worker knows: they only become due
     console.open(f"/jobs/restart?state=failed&type={kind}")
     page.locator("#rate").select_option("5")
     console.field("restart.why").fill(OWN_WORDS[console.screen])
-    console.press("restart.button.other", n=90)
+    console.press("restart.button.other", n=WAITING)
     bar = page.locator("#progress")
     seen = bar.evaluate("bar => bar.value")
     eventually(lambda: bar.evaluate("bar => bar.value") > seen, what="the bar that moves by the page's own timer")
@@ -257,7 +258,7 @@ def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
     console.press("replay.stop")
     console.notices("replay_stopped")
     expect(page.locator("#replay-state .tag.wait")).to_be_visible()
-    assert bar.evaluate("bar => bar.value") < 90
+    assert bar.evaluate("bar => bar.value") < WAITING
     console.logged("start_replay", "stop_replay", about=OWN_WORDS[console.screen])
     up.database.execute("UPDATE ai_jobs SET status = 'failed', closed_at = now(), closed_by = 'test', closed_reason = 'test'"
                         " WHERE type = %(kind)s AND closed_at IS NULL", kind=kind)  # fmt: skip
@@ -611,11 +612,14 @@ def test_a_suggestion_is_asked_for_and_the_conversation_is_handed_back_without_a
     console.logged("ask_suggestion", "hand_back", about=name)
 
 
-def test_a_waiting_job_is_cancelled_and_a_person_is_asked(console: ConsolePage, people: Employees) -> None:
+def test_a_waiting_job_is_cancelled_and_a_person_is_asked(
+    console: ConsolePage, people: Employees, up: UpProcess
+) -> None:
     name, asked = {PHONE: "Hugo Janssen", DESKTOP: "Tom O'Brien"}[console.screen], HOLIDAY[console.screen]
     people.meet("model_down")
     people.writes(name, asked.question)
     people.job_is(name, "pending", 1)
+    up.database.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE status = 'pending'")
     console.go("jobs")
     console.page.locator(".fold > summary").click()
     console.field("jobs.phone").fill(people.phone(name))

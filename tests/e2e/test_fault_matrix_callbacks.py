@@ -73,7 +73,8 @@ def test_callbacks_settle_what_is_in_doubt(stage: Stage, row: str | None, callba
     play.run_to_the_end()
     state = play.state()
     assert (state.message, state.job, state.attempts, state.asked) == ("read", "done", 1, None)
-    assert state.evidence == ("callback" if row or callbacks == "early" else "answer")
+    # A callback may be quicker than the record of the answer, also where the answer came.
+    assert state.evidence in (("callback",) if row or callbacks == "early" else ("answer", "callback"))
     assert play.accepted(ANSWER) == 1
 
 

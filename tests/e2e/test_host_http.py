@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import json
 import socket
-import statistics
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.host_process import APP, HostProcess, running
+from tests.fakes.eventually import eventually
 
 THREADS = "4"
 
@@ -170,12 +170,18 @@ def test_kept_connection_is_not_delayed_by_nagle(host: HostProcess) -> None:
             while not received.endswith(b"pong"):
                 received += client.recv(65536)
             took.append(time.perf_counter() - started)
-    assert statistics.median(took) < 0.03, took  # it would be 40 ms, each time
+    assert min(took[20:]) < 0.03, took  # it would be 40 ms, each time
 
 
 def test_sync_functions_run_in_as_many_threads_as_set(host: HostProcess) -> None:
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        names = {reply.body for reply in pool.map(lambda _: host.get("/api/thread"), range(8))}
+    names: set[bytes] = set()
+
+    def all_have_run() -> bool:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            names.update(reply.body for reply in pool.map(lambda _: host.get("/api/thread"), range(8)))
+        return len(names) >= int(THREADS)
+
+    eventually(all_have_run)
     assert len(names) == int(THREADS)
 
 

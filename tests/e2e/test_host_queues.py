@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,15 @@ from azure.storage.queue import QueueClient
 
 from local.standins.storage_queue import QueueStandIn
 from tests.e2e.host_process import APP, HostProcess, running
+from tests.e2e.running import free_port
 from tests.fakes.eventually import eventually
 
 
 def send(queue: QueueClient, text: str, visible_in: int = 0) -> float:
-    """Put a message as the app's wake does; when it was visible."""
+    """Put a message as the app's wake does; the earliest moment at which it may be visible."""
+    earliest = time.time() + visible_in
     queue.send_message(base64.b64encode(text.encode()).decode(), visibility_timeout=visible_in)
-    return time.time() + visible_in
+    return earliest
 
 
 def runs(host: HostProcess, body: str) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ def test_wake_in_one_process_is_picked_up_at_once(host: HostProcess, queue: Queu
     send(queue, "warm")
     first_run(host, "warm")
     visible = send(queue, "now")
-    assert first_run(host, "now")["at"] - visible < 5  # by a look now and then it would be up to 30
+    assert first_run(host, "now")["at"] - visible < 10  # by a look now and then it would be up to 30
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def later(host: HostProcess, queue: QueueClient) -> float:
 
 
 def test_delayed_message_is_picked_up_when_it_is_visible(host: HostProcess, later: float) -> None:
-    assert -0.1 < first_run(host, "later")["at"] - later < 5
+    assert 0 <= first_run(host, "later")["at"] - later < 10
 
 
 def test_failed_message_comes_again_after_the_visibility_timeout(host: HostProcess, later: float) -> None:
@@ -82,7 +83,7 @@ def test_failed_message_comes_again_after_the_visibility_timeout(host: HostProce
     first, second = runs(host, "once")
     assert (first["count"], second["count"]) == (1, 2)
     assert first["id"] == second["id"]
-    assert 0.9 < second["at"] - first["at"] < 5
+    assert 1 <= second["at"] - first["at"] < 10
 
 
 def test_what_always_fails_and_what_is_not_base64_goes_to_poison(
@@ -98,9 +99,7 @@ def test_what_always_fails_and_what_is_not_base64_goes_to_poison(
 
 
 def test_storage_that_is_away_at_the_start_is_polled_until_it_is_there(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     app = impatient_app(tmp_path)
     env = {"AzureWebJobsStorage": QueueStandIn(port=port).connection_string}
     with running("--no-timer", "--grace", "0", env=env, app=app) as host:

@@ -17,7 +17,7 @@ from tests.fakes.bicep import FILES, INFRA
 
 PINS = INFRA / "requirements-check.txt"
 FOLDER = INFRA.parent / ".antwoord"
-INSTALL_SECONDS, RUN_SECONDS = 300, 100
+INSTALL_SECONDS, RUN_SECONDS = 300, 300
 
 
 @pytest.fixture(scope="module")

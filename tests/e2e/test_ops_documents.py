@@ -368,8 +368,8 @@ def test_embedding_a_question_has_a_deadline() -> None:
         model = AzureOpenAI(settings(AZURE_OPENAI_ENDPOINT=server.url))
         model.prepare()
         began = time.monotonic()
-        failure = embedded(lambda: model, "verlof", seconds=0.2)
-        assert time.monotonic() - began < 5
+        failure = embedded(lambda: model, "verlof", seconds=0.5)
+        assert time.monotonic() - began < 10
         model.close()
     assert isinstance(failure, Failure)
     assert failure.error_class == "timeout"

@@ -23,6 +23,7 @@ from tests.fakes.world import World
 
 REFUSED = {"nl": "Dit hoort niet bij jouw rol", "en": "This is not for your role"}
 LOOKS = "Met jouw rol kun je dit bekijken, maar niet wijzigen."
+FORMS = [route for route in TABLE if route.is_form]
 ACTIONS = [route for route in TABLE if route.method == "POST" and not route.is_open]
 # What somebody is given who has to look after conversations and jobs; all else with a button is an administrator's.
 OPERATORS = re.compile(r"/(conversations|jobs|webhooks/(events|deliveries))/")
@@ -100,7 +101,7 @@ def test_an_administrator_does_everything(world: World) -> None:
 def test_a_viewer_opens_every_page_and_is_told_where_there_is_more_to_do(world: World) -> None:
     viewer, operator = Somebody(world, "Antwoord.Viewer"), Somebody(world, "Antwoord.Operator")
     for route in TABLE:
-        if route.method == "GET" and not route.is_open:
+        if route.method == "GET" and not route.is_open and not route.is_form:
             status, page = viewer.open(address(route))
             assert REFUSED["nl"] not in page, route.path
             assert status in (200, 400, 404), route.path
@@ -109,6 +110,31 @@ def test_a_viewer_opens_every_page_and_is_told_where_there_is_more_to_do(world: 
     assert LOOKS not in operator.open("/conversations")[1]
     assert LOOKS in operator.open("/documents")[1]
     assert 'class="looks"' in viewer.get("/jobs", **viewer.headers).text
+
+
+def test_each_page_that_is_only_a_form_is_marked_as_one() -> None:
+    posted = {route.path for route in ACTIONS}
+    shown = {route.path for route in TABLE if route.method == "GET" and not route.is_open}
+    # Those two say something worth looking at: what would be restarted, and which imports there were.
+    assert {route.path for route in FORMS} == shown & posted - {"/jobs/restart", "/people/imports"}
+
+
+@pytest.mark.parametrize("role", ["Antwoord.Viewer", "Antwoord.Operator"])
+def test_who_may_not_fill_in_a_form_is_told_which_role_may(world: World, role: str) -> None:
+    somebody = Somebody(world, role)
+    for route in FORMS:
+        status, page = somebody.open(address(route))
+        assert (status, REFUSED["nl"] in page, "de rol Antwoord.Admin" in page) == (403, True, True), route.path
+        assert LOOKS not in page, "there is nothing on it to look at"
+
+
+def test_what_an_operator_may_do_names_that_role(world: World) -> None:
+    assert "de rol Antwoord.Operator" in Somebody(world, "Antwoord.Viewer").press("/jobs/restart")[1]
+
+
+def test_an_administrator_gets_the_forms(world: World) -> None:
+    admin = Somebody(world, "Antwoord.Admin")
+    assert {admin.open(address(route))[0] for route in FORMS} <= {200, 404}
 
 
 def test_the_refusal_is_in_the_readers_language_and_changes_nothing(world: World) -> None:

@@ -32,7 +32,7 @@ class Counting(Database):
             self.lent += 1
             self.most = max(self.most, self.inside)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most >= CONNECTIONS - 1, timeout=5)
+            self._changed.wait_for(lambda: self.most >= CONNECTIONS - 1, timeout=30)
         try:
             with super().connection(wait=wait, deadline=deadline) as connection:
                 yield connection

@@ -22,8 +22,8 @@ import pytest
 from shared.clients.guard import Guard
 from shared.signature import new_secret
 from shared.webhooks.sending import Answer, Sender, Target, headers_of
+from tests.e2e.running import free_port
 from tests.fakes.eventually import eventually
-from tests.fakes.faulty_server import closed_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "receiving.md"
@@ -65,7 +65,7 @@ def program() -> str:
 
 @contextlib.contextmanager
 def running(folder: Path, secrets: str) -> Iterator[Receiver]:
-    script, port, database = folder / "receiver.py", closed_port(), folder / "orders.db"
+    script, port, database = folder / "receiver.py", free_port(), folder / "orders.db"
     script.write_text(program(), "utf-8")
     environment = {**os.environ, "WEBHOOK_SECRETS": secrets, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script), str(port), str(database)]

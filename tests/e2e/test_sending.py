@@ -38,7 +38,7 @@ LOOPBACK = Guard(("127.0.0.1",))
 
 def send(url: str, sender: Sender | None = None, **changes: Any) -> Answer:
     """One delivery; `changes` are fields of its target."""
-    fields: dict[str, Any] = {"secrets": [NEW], "timeout_seconds": 5.0} | changes
+    fields: dict[str, Any] = {"secrets": [NEW], "timeout_seconds": 20.0} | changes
     target = Target(url, **fields)
     return (sender or Sender(LOOPBACK)).send(target, BODY, message_id="evt_1", idempotency_key="key-1")
 
@@ -120,7 +120,7 @@ FAULTS: dict[str, tuple[Plan, str]] = {
 def test_what_breaks_without_a_status_may_be_tried_again(fault: str) -> None:
     plan, error_class = FAULTS[fault]
     with faulty(plan) as server:
-        found = send(server.url, timeout_seconds=0.4)
+        found = send(server.url, timeout_seconds=0.5 if error_class == "timeout" else 10.0)
     assert found.http_status is None
     assert found.failure is not None
     assert (found.failure.kind, found.failure.error_class) == (FailureKind.TRANSIENT, error_class)
@@ -167,7 +167,7 @@ def test_what_goes_wrong_behind_the_status_changes_nothing_of_it(status: int, is
         "cut off": reply_and_close(head),
     }
     with faulty(plans[kind]) as server:
-        found = send(server.url, timeout_seconds=0.4)
+        found = send(server.url, timeout_seconds=1.0 if kind == "dripping" else 10.0)
     assert found.http_status == status
     assert (found.failure is None) is is_accepted
     assert found.text.startswith("beginning")

@@ -181,7 +181,7 @@ def test_a_slow_model(standin: OpenAIStandIn, client: openai.OpenAI) -> None:
     answer(client, prompt("nl", "Hoi", [SICK_NL]))
     assert time.monotonic() - started >= 0.3
     standin.model_seconds = 0
-    standin.faults.add("chat", "slow", seconds=1, times=1)
+    standin.faults.add("chat", "slow", seconds=20, times=1)
     with pytest.raises(openai.APITimeoutError):
         answer(client_of(standin, timeout=0.2), prompt("nl", "Hoi", [SICK_NL]))
 

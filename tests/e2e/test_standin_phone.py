@@ -45,10 +45,10 @@ class Application(Receiver):
 
     def _answer(self, form: dict[str, str]) -> None:
         client = client_of(self.twilio.url, self.twilio.account_sid, self.twilio.auth_token)
-        self.go_on.wait(5)
+        self.go_on.wait(60)
         client.messaging.v2.typing_indicator.create(channel="whatsapp", message_id=form["MessageSid"])
         self.go_on.clear()
-        self.go_on.wait(5)
+        self.go_on.wait(60)
         client.messages.create(to=form["From"], from_=form["To"], body=ANSWER)
 
 

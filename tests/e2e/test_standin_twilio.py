@@ -128,7 +128,7 @@ def test_the_list_filters_and_pages(client: Any, twilio: TwilioStandIn) -> None:
     page = client.messages.page(to=to, page_size=3)
     assert page.next_page_url is not None
     shown_at = email.utils.parsedate_to_datetime(client.http_client.last_headers["date"]).timestamp()
-    assert abs(shown_at - time.time()) < 3
+    assert abs(shown_at - time.time()) < 20
 
 
 def test_an_inbound_message_is_posted_as_whatsapp_does(client: Any, twilio: TwilioStandIn, app: Receiver) -> None:
@@ -228,10 +228,10 @@ def test_drops_before_and_after(client: Any, twilio: TwilioStandIn, app: Receive
 def test_slow_drip_and_broken_answers(client: Any, twilio: TwilioStandIn) -> None:
     hasty = client_of(twilio.url, twilio.account_sid, twilio.auth_token, timeout=0.2)
     before = len(twilio.sent)
-    twilio.faults.add("create", "slow", seconds=0.4, times=1)
+    twilio.faults.add("create", "slow", seconds=20, times=1)
     with pytest.raises(requests.Timeout):
         send(hasty, twilio)
-    assert len(twilio.sent) == before + 1
+    eventually(lambda: len(twilio.sent) == before + 1, what="what was done at once")
     twilio.faults.add("list", "broken_body", times=1)
     with pytest.raises(ValueError, match=r"Unterminated|Expecting|delimiter"):
         client.messages.list(limit=1)

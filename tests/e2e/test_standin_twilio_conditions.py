@@ -135,8 +135,8 @@ def test_the_clock_may_be_wrong_everywhere_at_once(client: Any, twilio: TwilioSt
     twilio.conditions.clock_offset = 90.0
     message = send(client, twilio, employee)
     said = email.utils.parsedate_to_datetime(client.http_client.last_headers["date"]).timestamp()
-    assert said - time.time() == pytest.approx(90, abs=2)
-    assert message.date_created.timestamp() == pytest.approx(said, abs=2)
+    assert said - time.time() == pytest.approx(90, abs=20)
+    assert message.date_created.timestamp() == pytest.approx(said, abs=20)
     ahead = datetime.fromtimestamp(time.time() + 60, UTC)
     assert len(client.messages.list(to=employee, date_sent_after=ahead)) == 1
     twilio.conditions.clock_offset = 0.0
@@ -184,10 +184,12 @@ def test_callbacks_lost(client: Any, twilio: TwilioStandIn, app: Receiver, emplo
 
 
 def test_callbacks_late(client: Any, twilio: TwilioStandIn, app: Receiver, employee: str) -> None:
-    twilio.conditions.callbacks, twilio.conditions.callback_delay = "late", 0.2
+    twilio.conditions.callbacks, twilio.conditions.callback_delay = "late", 600.0
     sid = send(client, twilio, employee, status_callback=app.status_url).sid
     eventually(lambda: client.messages(sid).fetch().status == "read")
     assert statuses(app, sid) == []
+    twilio.conditions.callback_delay = 0.2
+    sid = send(client, twilio, employee, status_callback=app.status_url).sid
     eventually(lambda: len(statuses(app, sid)) == 3)
 
 
@@ -231,10 +233,11 @@ def test_a_webhook_twice_and_late(client: Any, twilio: TwilioStandIn, app: Recei
     twilio.conditions.webhook = "twice"
     sid = twilio.receive(employee, "Hoi")
     assert [item.form["MessageSid"] for item in app.inbox.inbound] == [sid, sid]
-    twilio.conditions.webhook, twilio.conditions.webhook_delay = "late", 0.1
+    twilio.conditions.webhook, twilio.conditions.webhook_delay = "late", 0.3
+    began = time.monotonic()
     twilio.receive(employee, "Nog eens", wait=False)
-    assert len(app.inbox.inbound) == 2
     eventually(lambda: len(app.inbox.inbound) == 3)
+    assert time.monotonic() - began >= 0.3
 
 
 def test_twilio_keeps_its_own_list_of_who_said_stop(

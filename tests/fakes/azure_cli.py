@@ -68,6 +68,7 @@ ANSWERS: dict[str, Any] = {
     "az ad sp show": {"displayName": "antwoord-deployer"},
     "az functionapp list-flexconsumption-locations": [{"name": "Sweden Central"}, {"name": "West Europe"}],
     "az functionapp list-flexconsumption-runtimes": [{"runtime": "python", "version": "3.12"}, {"version": "3.13"}],
+    "az provider show": {"registrationState": "Registered"},
     "az functionapp show": {"id": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg-proef/providers/Microsoft.Web/sites/app"},
     "az postgres flexible-server list-skus": [{"editions": [{"skus": [{"name": TEMPLATES.text("databaseSku").lower()}]}]}],
     "az cognitiveservices model list": [offered(CHAT), offered(EMBEDDING)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import re
 import shutil
 import subprocess
 import threading
@@ -14,6 +13,7 @@ from typing import Self
 import pytest
 
 from cli.needs import NODE
+from local.ports import free_port
 from tests.fakes.eventually import eventually
 
 FOLDER = Path(__file__).resolve().parents[1] / "azurite"
@@ -45,7 +45,7 @@ class Azurite:
     """One queue service on loopback, its data in memory; a context manager. After `kill`, `start` has the same port."""
 
     def __init__(self) -> None:
-        self.port = 0
+        self.port = free_port()  # not one of the system's own: while it is killed nobody else gets that
         self._process: subprocess.Popen[str] | None = None
         self._listens = threading.Event()
 
@@ -58,7 +58,7 @@ class Azurite:
         )
 
     def start(self) -> Self:
-        """Start it, on a free port the first time, and wait until it listens."""
+        """Start it and wait until it listens."""
         install()
         self._listens.clear()
         options = ["--queueHost", "127.0.0.1", "--queuePort", str(self.port), "--inMemoryPersistence", "--silent"]
@@ -74,8 +74,7 @@ class Azurite:
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            if found := re.search(r"successfully listens on http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found[1])
+            if "successfully listens on" in line:
                 self._listens.set()
 
     def kill(self) -> None:

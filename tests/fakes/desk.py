@@ -137,6 +137,6 @@ def replay_all(world: World) -> Replay:
     """A replay of the few dead letters that there are, to its end."""
     with world.database.connection() as connection:
         plan = replays.start(connection, Filter(), who=WHO, reason="it works again", rate=1000.0)
-    ended = replays_drive.advance(world.database, plan.id)
+    ended = replays_drive.advance(world.database, plan.id, seconds=60)
     assert ended.state == "done"
     return ended

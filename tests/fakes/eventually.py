@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually[T](condition: Callable[[], T], seconds: float = 30.0, what: str = "the condition") -> T:
+def eventually[T](condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition") -> T:
     """Poll until `condition()` is true and return what it gave. Raises AssertionError after `seconds`: the end of a hang, far
     beyond what a busy machine takes."""
     limit = time.monotonic() + seconds

@@ -221,9 +221,12 @@ def drips(data: bytes, seconds: float, *, at_once: bytes = b"") -> Plan:
 
 
 def closed_port() -> int:
-    """A port of 127.0.0.1 where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port of 127.0.0.1 where nobody listens, nor will while this process runs: it is taken, by a socket that does not."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    port = int(held.getsockname()[1])
+    held.detach()  # it stays open
+    return port
 
 
 def tls_pair(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -43,7 +43,7 @@ ADD_DELIVERIES = """
 """
 DELIVERY = """
     SELECT d.state, d.tries, j.status, j.attempts, j.error_class, j.last_error, d.last_wait,
-        extract(epoch FROM j.next_run_at - now())::float8 AS wait
+        extract(epoch FROM j.next_run_at - j.updated_at)::float8 AS wait
     FROM webhook_deliveries d JOIN ai_jobs j ON j.id = d.job_id WHERE d.id = %(id)s
 """
 ATTEMPTS = """
@@ -121,7 +121,7 @@ class Receiver:
 
 @dataclass(frozen=True)
 class DeliveryRow:
-    """A delivery and its job; `wait` in seconds until the job is due."""
+    """A delivery and its job; `wait` is for how many seconds the worker has put the job off."""
 
     state: str
     tries: int

@@ -52,7 +52,7 @@ def plan(world: World, *, rate: float = 1000.0, **filters: Any) -> Replay:
 
 def advance(world: World, found: Replay) -> Replay:
     """Restart what the plan has for now."""
-    return replays_drive.advance(world.database, found.id)
+    return replays_drive.advance(world.database, found.id, seconds=60)
 
 
 def take_all(world: World, found: Replay) -> None:

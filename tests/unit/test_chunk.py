@@ -113,11 +113,14 @@ def test_front_matter_is_text_and_comments_are_not() -> None:
     assert "in de zin" in shown
 
 
+# Their times are the processor's: they say how the work grows with a text, whatever else the machine does.
+
+
 def test_an_open_comment_or_front_matter_hides_nothing() -> None:
     assert "tekst" in chunk_document("<!-- vergeten\n\ntekst", "a.md")[0].text
-    start = time.perf_counter()
+    start = time.thread_time()
     assert split_sections("---\n" + "-a:\n" * 20_000 + "tekst")
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_long_sections_are_cut_at_sentences() -> None:
@@ -131,9 +134,9 @@ def test_long_sections_are_cut_at_sentences() -> None:
 @pytest.mark.parametrize("unit", ["a", "é", "🙂", "zin. ", "regel\n", "- punt\n\n", "\u0301", " ", "<", "[", "`"])
 def test_a_line_of_200_000_characters_is_cut_in_time(unit: str) -> None:
     text = (unit * 200_000)[:200_000]
-    start = time.perf_counter()
+    start = time.thread_time()
     chunks = chunk_document(text, "a.txt")
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
     assert bare("".join(chunk.text for chunk in chunks)) == bare(text)
     assert all(len(chunk.text) <= CHUNK_CHARACTERS for chunk in chunks)
 
@@ -141,9 +144,9 @@ def test_a_line_of_200_000_characters_is_cut_in_time(unit: str) -> None:
 def test_two_megabytes_in_two_seconds() -> None:
     section = "## Kop {n}\n\n" + "Een zin over verlof die wat langer is dan de vorige. " * 40 + "\n\n"
     text = "".join(section.replace("{n}", str(n)) for n in range(1000))[:2_000_000]
-    start = time.perf_counter()
+    start = time.thread_time()
     chunks = chunk_document(text, "a.md")
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
     assert len({chunk.heading_path for chunk in chunks}) > 900
 
 

@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own."""
     command = [sys.executable, "-m", "cli", *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=110, check=False)
 
 
 def test_help_lists_every_command() -> None:

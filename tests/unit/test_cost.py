@@ -95,7 +95,7 @@ def test_the_model_and_the_sizes_are_those_of_the_templates() -> None:
     """Prices follow the defaults of infra/: who changes a model there changes its price here."""
     templates = (DOCUMENT.parents[1] / "infra" / "main.bicep").read_text("utf-8")
     for default in (
-        "chatModel string = 'gpt-5.4-mini'",
+        "chatModel string = 'gpt-5.6-luna'",
         "chatSku string = 'DataZoneStandard'",
         "embeddingModel string = 'text-embedding-3-small'",
         f"databaseSku string = 'Standard_{SMALL.name}'",
@@ -108,7 +108,7 @@ def test_the_model_and_the_sizes_are_those_of_the_templates() -> None:
 def test_an_answer_pays_for_its_tokens_and_for_two_messages() -> None:
     costs = monthly(Load(1_000, SMALL), SHAPE, PRICES)
     answers = 1_000 * DAYS
-    assert costs["Model: answers"] == pytest.approx(answers * (3_000 * 0.825 + 200 * 4.95) / 1e6)
+    assert costs["Model: answers"] == pytest.approx(answers * (3_000 * 1.10 + 200 * 6.60) / 1e6)
     assert costs["Twilio and WhatsApp"] == pytest.approx(answers * 0.01)
 
 

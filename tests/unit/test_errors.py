@@ -249,8 +249,8 @@ def test_retry_after(value: str | None, seconds: float | None) -> None:
 
 def test_retry_after_as_a_date() -> None:
     for zone in ("GMT", "-0000", "+0000"):
-        date = email.utils.formatdate(time.time() + 60).replace("-0000", zone)
-        assert 58 <= (retry_after_seconds(date) or 0) <= 61
+        date = email.utils.formatdate(time.time() + 600).replace("-0000", zone)
+        assert 500 <= (retry_after_seconds(date) or 0) <= 600
 
 
 @given(st.text(max_size=60))

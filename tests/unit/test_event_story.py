@@ -76,3 +76,13 @@ def test_the_last_try_is_known_as_such_and_what_a_person_sent_elsewhere_is_told(
     assert made.asked == asked(1)
     tried = tell(delivery(replay_of=OTHER), [attempt(1, 2)], [asked(1)], NOW)
     assert tried.rounds[0].asked is None, "it is told once, above the first round"
+
+
+def test_what_died_without_a_try_and_was_sent_again_says_who_had_it_sent() -> None:
+    """Its endpoint was disabled: the first run has no try, so the first one that there is belongs to the second round."""
+    tried = tell(delivery(state="delivered", run=2), [attempt(1, 20, run=2, outcome="delivered")], [asked(10)], NOW)
+    assert outcomes(tried) == [[], [(1, "delivered")]]
+    assert (tried.rounds[0].asked, tried.rounds[1].asked) == (None, asked(10))
+    waits = tell(delivery(run=2, attempts=0), [], [asked(10)], NOW)
+    assert outcomes(waits) == [[], []]
+    assert waits.rounds[1].asked == asked(10)

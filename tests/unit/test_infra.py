@@ -163,6 +163,7 @@ def test_forged_identity_headers_are_stripped_on_every_path() -> None:
     assert sign_in.at("name") == "authsettingsV2"
     assert sign_in.at("properties", "platform", "enabled") == "true"
     assert sign_in.names("properties", "globalValidation") == ["requireAuthentication", "unauthenticatedClientAction"]
+    assert sign_in.at("properties", "globalValidation", "requireAuthentication") == "false"
     assert sign_in.at("properties", "globalValidation", "unauthenticatedClientAction") == "AllowAnonymous"
     assert "excludedPaths" not in read(MODULES / "functions.bicep").source
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 from shared.settings import Settings, load, setting_name, setting_names
@@ -19,6 +20,9 @@ PLATFORM = {
     "PYTHON_THREADPOOL_THREAD_COUNT",
     "APPLICATIONINSIGHTS_CONNECTION_STRING",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
+    "AzureMonitorExporter__EnableTraceBasedLogsSampler",
 }
 
 
@@ -88,3 +92,20 @@ def test_the_application_accepts_what_it_will_be_given() -> None:
 def test_the_certificate_of_the_database_is_checked() -> None:
     assert FILE.of("var")["always"].at("DATABASE_URL").strip("'").endswith("?sslmode=${databaseTls}")
     assert read(INFRA / "main.bicep").of("param")["databaseTls"].value == "verify-full"
+
+
+def test_no_log_line_is_left_out_under_load() -> None:
+    """The host's exporter would keep five invocations a second, and with them the lines that the alerts are made of."""
+    assert json.loads((INFRA.parent / "host.json").read_text("utf-8"))["telemetryMode"] == "OpenTelemetry"
+    always = FILE.of("var")["always"]
+    assert always.at("OTEL_TRACES_SAMPLER") == "microsoft.fixed_percentage"
+    assert always.at("OTEL_TRACES_SAMPLER_ARG") == "1"
+    assert always.at("AzureMonitorExporter__EnableTraceBasedLogsSampler") == "false"
+
+
+def test_nothing_is_set_that_flex_consumption_refuses() -> None:
+    """Runtime, package and scale are said in functionAppConfig; as settings they are refused, or read by nobody."""
+    refused = r"FUNCTIONS_(WORKER_RUNTIME|EXTENSION_VERSION|WORKER_PROCESS_COUNT)|SCM_DO_BUILD|ENABLE_ORYX|WEBSITE_"
+    assert [name for name in always() | sometimes() if re.match(refused, name)] == []
+    assert "linuxFxVersion" not in FILE.source
+    assert "alwaysOn" not in FILE.source

@@ -72,7 +72,7 @@ def launch(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Co
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "local.md").read_text("utf-8")
 PLATFORM = {"FUNCTIONS_WORKER_RUNTIME", "PYTHON_THREADPOOL_THREAD_COUNT"}
 # By identity, on Azure alone: an empty value would make Azure's host look for an account of that name.
 LEFT_OUT = {"AzureWebJobsStorage__accountName", "AzureWebJobsStorage__queueServiceUri"}
-PAGES = ("cost", "day-two", "local")
+PAGES = ("cost", "day-two", "deploy", "local")
 
 
 def values() -> dict[str, str]:

@@ -40,6 +40,8 @@ def test_everything_that_is_missing_or_wrong_is_listed_at_once() -> None:
         ("DEFAULT_LANGUAGE", "fr", "nl or en"),
         ("RETRIEVAL_FLOOR", "2", "between -1 and 1"),
         ("SETTLE_SECONDS", "nan", "between 0 and 6"),
+        ("OPS_ROLE", "Antwoord.Viewer", "'Antwoord.Viewer' and is the role of those who may do less"),
+        ("OPS_ROLE", "Antwoord.Operator", "leave it unset"),
     ],
 )
 def test_a_wrong_value_says_what_is_right(name: str, value: str, words: str) -> None:

@@ -44,6 +44,8 @@ CREATE TABLE webhook_events (
 );
 CREATE INDEX webhook_events_newest ON webhook_events (seq);
 CREATE INDEX webhook_events_type ON webhook_events (type, seq);
+CREATE INDEX webhook_events_told_dead ON webhook_events ((data ->> 'endpoint_id'), (data ->> 'reason'), received_at)
+    WHERE type = 'job.failed' AND source_id IS NULL;  -- tell_job_failed()
 CREATE INDEX webhook_events_held ON webhook_events (seq) WHERE held_reason IS NOT NULL AND decision IS NULL;
 
 -- The receive store: who has an id's work in hand, and what was answered. Kept for 72 hours at least.
@@ -376,17 +378,32 @@ CREATE TRIGGER conversations_born_needs_person AFTER INSERT ON conversations FOR
 
 -- What died telling that something died is told to nobody: it would never end. Neither is it when it came back through a source,
 -- from another gateway that has made an event of its own of it: all that is left of ours in that are its data.
-CREATE FUNCTION tell_job_failed() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Thousands of deliveries die together, of an endpoint that is disabled or away for days: of one endpoint and one reason ten an
+-- hour are told, and a few more when many die at the same moment. Whoever is told finds the rest among the dead letters.
+CREATE FUNCTION tell_job_failed() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    told_in_an_hour CONSTANT int := 10;
+    is_echo boolean;
+    of_endpoint uuid;
+    facts jsonb := jsonb_build_object(
+        'job_id', new.id, 'job_type', new.type, 'conversation_id', new.conversation_id, 'reason', new.error_class);
 BEGIN
-    IF new.type = 'deliver_event' AND EXISTS (
-        SELECT FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
-        WHERE d.id = uuid_or_null(new.payload ->> 'delivery_id') AND (e.type = 'job.failed' AND e.source_id IS NULL
-            OR position('"job_type":"deliver_event"'::bytea IN e.raw) > 0))
-    THEN
-        RETURN NULL;
+    IF new.type = 'deliver_event' THEN
+        SELECT e.type = 'job.failed' AND e.source_id IS NULL OR position('"job_type":"deliver_event"'::bytea IN e.raw) > 0,
+            d.endpoint_id
+        INTO is_echo, of_endpoint
+        FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
+        WHERE d.id = uuid_or_null(new.payload ->> 'delivery_id');
+        IF is_echo OR (SELECT count(*) FROM (
+            SELECT FROM webhook_events t WHERE t.type = 'job.failed' AND t.source_id IS NULL
+                AND t.data ->> 'endpoint_id' = of_endpoint::text AND t.data ->> 'reason' = new.error_class
+                AND t.received_at > now() - interval '1 hour' LIMIT told_in_an_hour) AS told) >= told_in_an_hour
+        THEN
+            RETURN NULL;
+        END IF;
+        facts := facts || jsonb_build_object('endpoint_id', of_endpoint);
     END IF;
-    PERFORM record_own_event('job.failed', new.id::text, jsonb_build_object(
-        'job_id', new.id, 'job_type', new.type, 'conversation_id', new.conversation_id, 'reason', new.error_class));
+    PERFORM record_own_event('job.failed', new.id::text, facts);
     RETURN NULL;
 END
 $$;

@@ -78,7 +78,7 @@ def ping(req: func.HttpRequest) -> func.HttpResponse:
 
 @app.route(route="thread", methods=["GET"])
 def thread(req: func.HttpRequest) -> func.HttpResponse:
-    time.sleep(0.2)
+    time.sleep(0.5)
     return func.HttpResponse(threading.current_thread().name)
 
 
