@@ -189,7 +189,8 @@ def _carry_on(output: Output, plan: Replay, *, wait: bool) -> None:
             wake(0.0)
     _tell(output, plan)
     if wait and plan.state == "stopped":
-        output.note(f"{plan.stopped_by} has stopped it; `dlq resume {plan.id}` goes on.")
+        why = "Its endpoint is disabled: enable it" if plan.stopped_itself else f"{plan.stopped_by} has stopped it"
+        output.note(f"{why}; `dlq resume {plan.id}` goes on.")
         raise typer.Exit(Status.FAILED)
     if plan.state == "done" and not plan.restarted + plan.joined:
         raise typer.Exit(Status.NOTHING)

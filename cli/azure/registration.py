@@ -7,8 +7,8 @@ import uuid
 from typing import Any
 
 from cli.azure.programs import ProgramFailed
-from cli.azure.values import OFF, Values
-from cli.doctor.finding import Finding, advice, ok
+from cli.azure.values import OFF, ON, Values
+from cli.doctor.finding import Finding, advice, ok, wrong
 from shared.ops.roles import OPERATOR_NAME, VIEWER_NAME
 
 CHECK = "sign-in"
@@ -39,9 +39,12 @@ def app_roles() -> list[dict[str, Any]]:
 def ensure(values: Values) -> Finding:
     """Make the registration if there is none, and tell azd its client id; none where the console is not wanted."""
     known, name = values.get("CONSOLE_CLIENT_ID"), f"Antwoord ({values.get('AZURE_ENV_NAME')})"
-    if values.get("CONSOLE") in OFF:
+    switch = values.get("CONSOLE", "true")
+    if switch not in ON + OFF:
+        return wrong(CHECK, f"CONSOLE is {switch!r}: a switch is true or false.")
+    if switch in OFF:
         values.put("CONSOLE_CLIENT_ID", "")
-        return ok(CHECK, "The console is off, as CONSOLE says.")
+        return ok(CHECK, f"The console is off, as CONSOLE says{f'; CONSOLE_CLIENT_ID was {known}' if known else ''}.")
     try:
         if known:
             return ok(CHECK, f"Administrators sign in by the app registration {known}.")

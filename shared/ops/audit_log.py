@@ -22,7 +22,8 @@ TOLD: Final = ("title", "name", "collection", "source", "rows", "dry_run", "outc
                "covers", "settled",
                "weight", "max_running", "total", "rate", "restarted", "joined", "left_out", "left_paused",
                "not_deliveries", "skipped", "to", "url", "events", "concurrency", "timeout_seconds", "schedule",
-               "signature_header", "headers", "overlap_hours", "result", "http_status", "scheme")  # fmt: skip
+               "signature_header", "headers", "overlap_hours", "result", "http_status", "scheme", "id_from", "tolerance_seconds",
+               "size_limit", "normaliser", "paths")  # fmt: skip
 NAMING: Final = ("title", "source", "endpoint")  # what names a thing that is gone
 PLACES: Final = {
     "conversation": "/conversations/",

@@ -66,7 +66,7 @@ class Typed:
             signature_header=self.signature_header,
             schedule="decorrelated" if self.schedule == "decorrelated" else "table",
             rate=_number(self.rate, "endpoint_rate") if self.rate else None,
-            concurrency=_whole(self.concurrency, "endpoint_concurrency"),
+            concurrency=whole(self.concurrency, "endpoint_concurrency"),
             timeout_seconds=_number(self.timeout, "endpoint_timeout"),
         )
 
@@ -97,7 +97,8 @@ def _number(text: str, name: str) -> float:
     return number
 
 
-def _whole(text: str, name: str) -> int:
+def whole(text: str, name: str) -> int:
+    """A whole number from 0. Raises UserError of this name."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise UserError(f"{text[:20]!r} is not a whole number.", name=name)
     return int(text)

@@ -1,8 +1,7 @@
-"""Sources: who may send us events. The list, adding one, a new secret, and disabling and enabling it."""
+"""Sources: who may send us events. The list, and adding, changing, rotating, disabling and enabling one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -10,51 +9,13 @@ from starlette.responses import Response
 from shared.errors import UserError
 from shared.ops import refusal
 from shared.ops.endpoints import OVERLAPS
-from shared.ops.fields import Fields
 from shared.ops.render import url
 from shared.ops.routes import Route, action, form, page
+from shared.ops.source_form import FIELD_OF, Typed
 from shared.ops.visit import Visit
 from shared.secrets import open_vault
 from shared.webhooks import sources
-from shared.webhooks.sources import FIELDS, NORMALISERS, SCHEMES, NewSource, Normaliser, Scheme, Source
-
-FIELD_OF = {
-    "source_name": "name", "source_exists": "name", "source_id_from": "id_from", "source_signature_header": "signature_header",
-    "source_secret_empty": "secret", "source_secret_unusable": "secret", "source_secret_not_base64": "secret",
-    "source_paths": "paths", "source_path_line": "paths",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """What stands in the form's fields; a secret never comes back."""
-
-    name: str = ""
-    scheme: Scheme = "standard"
-    id_from: str = "header"
-    signature_header: str = ""
-    normaliser: Normaliser | None = None
-    paths: str = ""
-
-    @classmethod
-    def read(cls, form: Fields) -> Typed:
-        """As it was sent."""
-        return cls(
-            form.text("name", 100) or "", form.choice("scheme", SCHEMES) or "standard", form.text("id_from", 400) or "header",
-            form.text("signature_header", 200) or "", form.choice("normaliser", NORMALISERS),
-            form.text("paths", 4000) or "",
-        )  # fmt: skip
-
-    def wanted(self) -> NewSource:
-        """What it means. Raises UserError for a line of the places that is none."""
-        return NewSource(
-            name=self.name,
-            scheme=self.scheme,
-            id_from=self.id_from,
-            signature_header=self.signature_header or None,
-            normaliser=self.normaliser,
-            paths=_paths(self.paths),
-        )
+from shared.webhooks.sources import FIELDS, NORMALISERS, SCHEMES, Source
 
 
 def listed(visit: Visit) -> Response:
@@ -77,7 +38,7 @@ def add(visit: Visit) -> Response:
     try:
         vault = open_vault(visit.settings.secrets_key)
         with visit.database.connection() as connection:
-            made = sources.add(connection, typed.wanted(), vault=vault, who=visit.who, secret=given)
+            made = sources.add(connection, typed.new(), vault=vault, who=visit.who, secret=given)
     except UserError as wrong:
         return _form(visit, typed, wrong)
     return _secret(visit, made.id, made.name, made.secret)
@@ -86,6 +47,22 @@ def add(visit: Visit) -> Response:
 def one(visit: Visit) -> Response:
     """One source."""
     return _page(visit)
+
+
+def change(visit: Visit) -> Response:
+    """Set what was filled in; a form that cannot be comes back with it."""
+    found, typed = _find(visit), Typed.read(visit.form)
+    if found is None:
+        return visit.missing()
+    try:
+        with visit.database.connection() as connection:
+            sources.change(
+                connection, found.name, typed.settings(), seen=visit.form.text("seen") or "", who=visit.who
+            )  # fmt: skip
+    except UserError as wrong:
+        is_changed = wrong.name == "source_changed"  # then what the form shows is what there is now
+        return _page(visit, wrong, None if is_changed else typed)
+    return visit.back(f"/webhooks/sources/{found.id}", notice="source_changed")
 
 
 def rotate(visit: Visit) -> Response:
@@ -137,7 +114,7 @@ def _find(visit: Visit) -> Source | None:
         return next((row for row in sources.list_sources(connection) if row.id == visit.id()), None)
 
 
-def _page(visit: Visit, problem: UserError | None = None) -> Response:
+def _page(visit: Visit, problem: UserError | None = None, typed: Typed | None = None) -> Response:
     found = _find(visit)
     if found is None:
         return visit.missing()
@@ -149,7 +126,12 @@ def _page(visit: Visit, problem: UserError | None = None) -> Response:
         field_of=FIELD_OF,
         it=found,
         address=_address(visit.settings.public_base_url, found.name),
+        typed=typed or Typed.of(found.settings),
+        seen=visit.form.text("seen") if typed else found.version,  # what comes back was typed over what was seen then
+        normalisers=NORMALISERS,
+        fields=FIELDS,
         overlaps=list(OVERLAPS.items()),
+        is_new=False,
     )
 
 
@@ -164,6 +146,8 @@ def _form(visit: Visit, typed: Typed, problem: UserError | None = None) -> Respo
         schemes=SCHEMES,
         normalisers=NORMALISERS,
         fields=FIELDS,
+        is_new=True,
+        it=None,
     )
 
 
@@ -179,22 +163,12 @@ def _address(base: str | None, name: str) -> str:
     return f"{base or ''}/api/events/{name}"
 
 
-def _paths(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, equals, place = line.partition("=")
-        if line.strip() and not equals:
-            raise UserError("Each line is the name of a field, =, and its place.", name="source_path_line")
-        if line.strip():
-            found[name.strip()] = place.strip()
-    return found
-
-
 ROUTES: tuple[Route, ...] = (
     page("/webhooks/sources", listed),
     form("/webhooks/sources/new", new),
     action("/webhooks/sources/new", add),
     page("/webhooks/sources/{id:uuid}", one),
+    action("/webhooks/sources/{id:uuid}/change", change),
     action("/webhooks/sources/{id:uuid}/rotate", rotate),
     action("/webhooks/sources/{id:uuid}/disable", disable),
     action("/webhooks/sources/{id:uuid}/enable", enable),

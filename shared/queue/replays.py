@@ -22,6 +22,8 @@ from shared.queue.dead_letters import Filter
 from shared.queue.elsewhere import find_endpoint
 from shared.queue.replays_pace import check_rate
 
+BY_ITSELF = "antwoord"  # who stops a replay whose endpoint was disabled meanwhile
+
 START = """
     INSERT INTO replays (who, reason, filter, rate, to_endpoint, total)
     SELECT %(who)s, %(reason)s, %(filter)s, %(rate)s, %(to_endpoint)s, count(*) FROM dead_letters_matching(%(filter)s, now())
@@ -85,6 +87,11 @@ class Replay:
         """How many of the total it has dealt with."""
         left = self.left_out + self.left_paused + self.not_deliveries
         return min(self.restarted + self.joined + left + self.skipped, self.total)
+
+    @property
+    def stopped_itself(self) -> bool:
+        """Whether nobody stopped it: the endpoint that it goes to is disabled."""
+        return self.stopped_by == BY_ITSELF
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ class DryRun:
 def count_replay(connection: Conn, wanted: Filter, *, rate: float, to: str | None = None) -> DryRun:
     """Count what a replay would restart, and change nothing.
 
-    `to` names the endpoint that deliveries go to instead of their own. Raises UserError for a rate that cannot be, and for
-    an endpoint that is not there or disabled.
+    `to` names the endpoint that deliveries go to instead of their own. Raises UserError for what the replay would be refused
+    for: a rate that cannot be, and an endpoint, that one or their own, that is not there or disabled.
     """
     check_rate(rate)
-    find_endpoint(connection, to)
+    find_endpoint(connection, wanted.endpoint if to is None else to)
     counts = count_dead(connection, wanted)
     if to is not None:
         deliveries = [found for found in counts if found.type == DELIVERY]

@@ -16,18 +16,18 @@ from psycopg.types.json import Jsonb
 
 from shared import audit
 from shared.db.pool import Conn, one
-from shared.queue.replays import STOP, known
+from shared.queue.replays import BY_ITSELF, STOP, known
 from shared.queue.replays_pace import is_held_back, room
 from shared.queue.replays_take import Next, Plan, Taken, take, take_siblings
 
 WINDOW = 500  # dead letters that a step looks at, matching or not
-BY_ITSELF = "antwoord"  # who stops a replay whose endpoint was disabled meanwhile
 
 # A conversation that somebody holds must not make a step hold fifty others for long.
 BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 LOCK = """
     SELECT id, who, reason, filter, rate, cursor_seq AS cursor, created_at, to_endpoint,
-        EXISTS (SELECT FROM webhook_endpoints n WHERE n.id = to_endpoint AND n.disabled_at IS NOT NULL) AS is_disabled,
+        EXISTS (SELECT FROM webhook_endpoints n WHERE n.disabled_at IS NOT NULL AND (
+            n.id = to_endpoint OR to_endpoint IS NULL AND n.name = filter ->> 'endpoint')) AS is_disabled,
         extract(epoch FROM greatest(next_due_at, now()) - now())::float8 AS due_in
     FROM replays WHERE id = %(id)s AND state = 'running' FOR NO KEY UPDATE SKIP LOCKED
 """

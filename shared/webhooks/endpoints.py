@@ -105,7 +105,8 @@ SET_HEADERS = "UPDATE webhook_endpoints SET headers = %(headers)s, header_names 
 # Under the new rate the next one goes within one interval of it, whatever the old one had used the time up to.
 FORGET_PACE = """
     UPDATE webhook_endpoints SET promised_until = '-infinity',
-        paced_at = least(paced_at, now() + make_interval(secs => coalesce(1 / rate, 0)))
+        paced_at = least(paced_at, now() + make_interval(secs => coalesce(1 / rate, 0))),
+        sent_until = least(sent_until, now() + make_interval(secs => coalesce(1 / rate, 0)))
     WHERE id = %(id)s
 """
 # Those that wait for their moment by the old rate wait like those for a free place, which pull_waiting() places anew.

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -19,11 +20,12 @@ from shared.errors import Failure, LeaseLost
 from shared.queue import store
 from shared.queue.closing import cancel
 from shared.queue.job import Job
+from shared.webhooks import endpoints
 from shared.webhooks.admission import Admission, admit, settle
 from shared.webhooks.sending import Answer, failure_of
 from tests.fakes.eventually import eventually
 from tests.fakes.faulty_server import answer
-from tests.fakes.gateway import Gateway, Receiver
+from tests.fakes.gateway import GUARD, Gateway, Receiver
 
 NOWHERE = "https://hooks.example.org/in"  # no test of admission alone sends anything
 HELD_OPEN = "UPDATE webhook_endpoints SET open_until = open_until + interval '1 hour'"
@@ -360,7 +362,9 @@ def test_a_healthy_endpoint_s_row_is_hardly_written(gateway: Gateway, one: Insta
     assert gateway.state(endpoint, "average_ms") == "10"
 
 
-def moments(gateway: Gateway, instances: list[Instance], count: int, step: float) -> list[float]:
+def moments(
+    gateway: Gateway, instances: list[Instance], count: int, step: float, at_once: int | None = None
+) -> list[float]:
     """Let time pass in steps, and take back what asking takes; when each attempt began, in seconds since now.
 
     A machine that stands still in the middle of it comes late, as much as it stood: so the rates here are slow, whose grace is
@@ -370,7 +374,7 @@ def moments(gateway: Gateway, instances: list[Instance], count: int, step: float
     passed, at = 0.0, time.monotonic()  # what has passed, and the moment here that belongs to it
     while len(began) < count:
         for instance in instances:
-            jobs = instance.claim(count)
+            jobs = instance.claim(at_once or count)
             since = time.monotonic()
             for job in jobs:
                 admission = instance.ask(job)
@@ -436,7 +440,180 @@ def test_no_moment_is_promised_that_is_further_away_than_six_hours(gateway: Gate
         admission = one.ask(job)
         if admission.verdict == "wait":
             one.wait(job, admission)
-    assert 18_000 < gateway.value(ahead, id=endpoint) <= 22_000  # those that come by take what has come near
+    gateway.pass_gateway_time(3001)
+    one.next()
+    assert 18_000 < gateway.value(ahead, id=endpoint) <= 23_000  # the last that have a moment pull the next
+
+
+PLACES = """
+    SELECT count(*) FILTER (WHERE promised_at IS NOT NULL)::int, count(*) FILTER (WHERE waits_until IS NOT NULL)::int
+    FROM webhook_deliveries WHERE endpoint_id = %(id)s
+"""
+CLAIMS = "SELECT sum(claims)::int FROM ai_jobs"
+DUE = "SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND next_run_at < now()"
+
+
+def look(one: Instance, looks: int) -> int:
+    """Claim what is due, as often as that, and ask; how many may go, which they do."""
+    sent = 0
+    for _ in range(looks):
+        for job in one.claim(8):
+            admission = one.ask(job)
+            if admission.verdict == "send":
+                sent += 1
+                one.end(job, admission)
+            elif admission.verdict == "wait":
+                one.wait(job, admission)
+    return sent
+
+
+@pytest.fixture
+def crowded(gateway: Gateway, one: Instance) -> UUID:
+    """An endpoint whose thousand deliveries fell due together; as one a second may go, hardly any has."""
+    endpoint = gateway.endpoint(NOWHERE, rate=1.0, concurrency=64)
+    gateway.deliveries(endpoint, 1000)
+    look(one, 6)
+    return endpoint
+
+
+def test_thousands_that_fall_due_together_are_not_claimed_one_by_one(gateway: Gateway, crowded: UUID) -> None:
+    """Two hundred moments are given ahead, and the others are parked by whoever was claimed first."""
+    promised, parked = gateway.rows(PLACES, id=crowded)[0]
+    assert 150 <= promised <= 220
+    assert 1000 - 260 <= parked <= 1000 - promised
+    assert gateway.value(CLAIMS) <= 50
+    assert gateway.value(DUE) < 50
+
+
+def test_what_is_parked_keeps_its_order_and_has_a_due_time_of_its_own(gateway: Gateway, crowded: UUID) -> None:
+    """Whatever becomes of the process that parked it, a timer finds it half a minute behind its place in line."""
+    line = gateway.rows(
+        "SELECT extract(epoch FROM j.next_run_at - d.waits_until)::float8, j.status FROM webhook_deliveries d"
+        " JOIN ai_jobs j ON j.id = d.job_id WHERE d.waits_until IS NOT NULL"
+    )
+    assert {status for _, status in line} == {"pending"}
+    assert 29.9 < min(line)[0] <= max(line)[0] < 60
+    order = (
+        "SELECT j.seq, j.claims FROM webhook_deliveries d JOIN ai_jobs j ON j.id = d.job_id"
+        " WHERE d.waits_until IS NOT NULL ORDER BY d.waits_until, j.seq"
+    )
+    found = gateway.rows(order)
+    unasked = [seq for seq, claims in found if not claims]
+    assert unasked == sorted(unasked)
+    assert found[0] == (min(seq for seq, _ in found), 1), "it was claimed beside the one that parked the others"
+    fresh = gateway.deliveries(crowded)[0]
+    last = gateway.value("SELECT max(waits_until) FROM webhook_deliveries WHERE id <> %(id)s", id=fresh)
+    gateway.execute("UPDATE webhook_endpoints SET sent_until = now() + interval '1 minute'")
+    look(Instance(gateway), 1)
+    assert gateway.value("SELECT waits_until > %(last)s FROM webhook_deliveries WHERE id = %(id)s", id=fresh, last=last)
+
+
+def test_what_is_parked_is_not_forgotten_when_nobody_comes_to_pull_it(
+    gateway: Gateway, one: Instance, crowded: UUID
+) -> None:
+    """All that had a moment are gone, without having asked: the first of the others comes by itself, goes, and pulls the next."""
+    promised = gateway.rows("SELECT job_id FROM webhook_deliveries WHERE promised_at IS NOT NULL")
+    with gateway.database.connection() as connection:
+        cancel(connection, [job for (job,) in promised], who="test")
+    gateway.pass_gateway_time(len(promised) + 40)
+    assert look(one, 1) >= 1
+    promised_now, parked = gateway.rows(PLACES, id=crowded)[0]
+    assert 150 <= promised_now <= 220
+    assert promised_now + parked >= 1000 - len(promised) - 20
+
+
+def test_a_crowd_goes_at_its_rate_and_each_is_claimed_hardly_more_than_once(gateway: Gateway, one: Instance) -> None:
+    """Over the moments that were given first, and those that were pulled behind them."""
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=10.0, concurrency=64), 260)
+    sent, passed, began = 0, 0.0, time.monotonic()
+    while sent < 260:
+        sent += look(one, 2)
+        assert sent <= 10 * (passed + time.monotonic() - began + 0.5) + 1
+        gateway.pass_gateway_time(0.5)
+        passed += 0.5
+        assert passed <= 26 + 3
+    assert gateway.value(CLAIMS) <= 260 * 1.6
+
+
+def test_who_is_always_late_goes_at_the_rate_all_the_same(gateway: Gateway, one: Instance) -> None:
+    """A queue that is two seconds behind: each misses its moment by more than the grace, and takes the one that it finds."""
+    gateway.deliveries(gateway.endpoint(NOWHERE, rate=5.0, concurrency=64), 20)
+    late = "UPDATE ai_jobs SET next_run_at = next_run_at + interval '2 s' WHERE id = %(id)s"
+    sent, looks = 0, 0
+    while sent < 20:
+        for job in one.claim(20):
+            admission = one.ask(job)
+            if admission.verdict == "send":
+                sent += 1
+                one.end(job, admission)
+            else:
+                one.wait(job, admission)
+                gateway.execute(late, id=job.id)
+        gateway.pass_gateway_time(0.2)
+        looks += 1
+        assert looks <= 45, "nine seconds for what takes six"
+
+
+def test_a_crowd_before_an_endpoint_that_is_disabled_dies_soon_and_goes_when_it_is_enabled(
+    gateway: Gateway, one: Instance, crowded: UUID
+) -> None:
+    with gateway.database.connection() as connection:
+        endpoints.disable(connection, crowded, who="test")
+    due = "SELECT count(*) FROM ai_jobs WHERE status = 'pending' AND next_run_at < now() + interval '3 minutes'"
+    assert gateway.value(due) == gateway.value("SELECT count(*) FROM ai_jobs WHERE status = 'pending'")
+    gateway.pass_gateway_time(1.0)
+    assert one.next()[1].verdict == "disabled"
+    with gateway.database.connection() as connection:
+        endpoints.enable(connection, crowded, who="test")
+    gateway.pass_gateway_time(5.0)
+    assert look(one, 40) >= 1
+    assert 150 <= gateway.rows(PLACES, id=crowded)[0][0] <= 420
+
+
+def test_a_crowd_takes_another_rate_at_once(gateway: Gateway, one: Instance, crowded: UUID) -> None:
+    def change(rate: float | None) -> None:
+        with gateway.database.connection() as connection:
+            found = endpoints.find_endpoint(connection, crowded)
+            assert found
+            wanted = replace(found.settings, rate=rate)
+            endpoints.change(connection, crowded, wanted, seen=found.version, guard=GUARD, who="test")
+
+    ahead = "SELECT extract(epoch FROM paced_at - now())::float8 FROM webhook_endpoints WHERE id = %(id)s"
+    change(0.1)
+    assert 1500 < gateway.value(ahead, id=crowded) <= 2011
+    change(100.0)
+    assert gateway.value(ahead, id=crowded) <= 2.02
+    change(None)
+    before = gateway.rows(PLACES, id=crowded)[0][1]
+    gateway.pass_gateway_time(30.0)
+    assert look(one, 2) == 16
+    assert gateway.rows(PLACES, id=crowded)[0][1] <= before - 200
+
+
+def test_after_a_pause_of_the_type_a_crowd_goes_on_at_its_rate(gateway: Gateway, one: Instance, crowded: UUID) -> None:
+    """All of them are overdue then."""
+    gateway.execute("UPDATE job_types SET paused = true WHERE type = 'deliver_event'")
+    gateway.pass_gateway_time(3600)
+    assert not one.claim()
+    gateway.execute("UPDATE job_types SET paused = false WHERE type = 'deliver_event'")
+    claims = gateway.value(CLAIMS)
+    assert look(one, 6) >= 1
+    assert gateway.value(DUE) < 50
+    assert gateway.value(CLAIMS) <= claims + 48
+    promised, parked = gateway.rows(PLACES, id=crowded)[0]
+    assert 150 <= promised <= 220
+    assert promised + parked >= 950
+
+
+def test_what_parking_reads_does_not_grow_with_what_is_parked(gateway: Gateway, one: Instance, crowded: UUID) -> None:
+    touched = []
+    with gateway.database.connection() as connection:
+        for count in (1, 4000):
+            gateway.deliveries(crowded, count)
+            look(one, count // 500 + 2)
+            gateway.execute("UPDATE webhook_endpoints SET sent_until = now() + interval '1 minute'")
+            touched.append(pages(connection, one, gateway, crowded))
+    assert touched[1] < touched[0] + 200
 
 
 def test_a_slow_rate_leaves_nobody_behind_who_was_pulled_forward(gateway: Gateway, one: Instance) -> None:
@@ -502,9 +679,10 @@ def most_within(began: list[float], seconds: float) -> int:
     rate=st.floats(0.5, 50),
     steps=st.lists(st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 7.0, 60.0]), min_size=3, max_size=8),
     batch=st.integers(1, 6),
+    at_once=st.sampled_from([1, 3, 100]),
 )
 def test_whatever_the_gaps_in_no_window_go_more_than_the_rate_allows(
-    gateway: Gateway, rate: float, steps: list[float], batch: int
+    gateway: Gateway, rate: float, steps: list[float], batch: int, at_once: int
 ) -> None:
     """The promise of admit_delivery: in any T seconds at most rate × (T + grace) + 1, however the worker's looks are spread."""
     gateway = Gateway(gateway.database)
@@ -517,7 +695,7 @@ def test_whatever_the_gaps_in_no_window_go_more_than_the_rate_allows(
     began: list[float] = []
     for step in steps:
         gateway.deliveries(endpoint, batch)
-        for job in instance.claim(100):
+        for job in instance.claim(at_once):
             before = passed + time.monotonic() - started
             admission = instance.ask(job)
             if admission.verdict == "send":
@@ -568,6 +746,25 @@ def drain_all(world: Gateway) -> None:
     """Drain until everything has arrived; a drain may end before what falls due at that very moment."""
     while world.value("SELECT EXISTS (SELECT FROM webhook_deliveries WHERE state <> 'delivered')"):
         world.app.worker.drain(4, 20)
+
+
+def test_two_thousand_due_at_once_are_no_hindrance_to_their_rate_nor_to_others(gateway: Gateway) -> None:
+    """The first arrive while nearly all wait, and so does what came last and is for somebody else."""
+    with Receiver() as crowd, Receiver() as other, ThreadPoolExecutor(1) as pool:
+        endpoint = gateway.endpoint(crowd.url, rate=20.0)
+        gateway.deliveries(endpoint, 2000)
+        gateway.deliveries(gateway.endpoint(other.url))
+        drained = pool.submit(gateway.app.worker.drain, 8, 60)
+        eventually(lambda: len(crowd.arrivals) >= 20 and other.arrivals)
+        claims, (_, parked) = gateway.value(CLAIMS), gateway.rows(PLACES, id=endpoint)[0]
+        arrived = len(crowd.arrivals)
+        gateway.app.stop()
+        drained.result()
+    assert parked >= 2000 - 2 * 200 - arrived
+    assert claims <= 2 * arrived + 100
+    began = [at for (at,) in gateway.rows("SELECT extract(epoch FROM started)::float8 FROM webhook_attempts"
+                                          " WHERE endpoint_id = %(id)s ORDER BY 1", id=endpoint)]  # fmt: skip
+    assert most_within(began, 1.0) <= 20 * (1.0 + 0.5) + 1
 
 
 def test_a_breaker_with_real_workers(gateway: Gateway) -> None:

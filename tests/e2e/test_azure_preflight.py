@@ -294,6 +294,17 @@ def test_a_console_that_is_not_wanted_stays_off(cli: AzureCli, address: str) -> 
     assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == "app-1"  # the same one again
 
 
+def test_a_console_that_is_turned_off_in_other_words_is_not_made_and_an_id_of_ones_own_is_told(
+    cli: AzureCli, address: str
+) -> None:
+    cli.change("azd", CONSOLE="off", CONSOLE_CLIENT_ID="mine")
+    found = preflight(cli, address)["sign-in"]
+    assert (found.state, "CONSOLE is 'off'" in found.said) == (State.WRONG, True)
+    cli.change("azd", CONSOLE="false")
+    assert "CONSOLE_CLIENT_ID was mine" in preflight(cli, address)["sign-in"].said
+    assert cli.state["azd"]["CONSOLE_CLIENT_ID"] == ""
+
+
 def test_a_registration_that_was_half_made_is_finished(cli: AzureCli, address: str) -> None:
     cli.fail("az ad sp create", "a fault in between", times=1)
     assert preflight(cli, address)["sign-in"].state is State.ADVICE

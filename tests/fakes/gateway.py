@@ -60,8 +60,8 @@ PASS_TIME = """
     ), attempt AS (
         UPDATE webhook_attempts SET started = started - by, gives_up_at = gives_up_at - by FROM gone WHERE ended IS NULL
     )
-    UPDATE webhook_endpoints SET promised_until = promised_until - by, paced_at = paced_at - by, open_until = open_until - by,
-        pulled_until = pulled_until - by
+    UPDATE webhook_endpoints SET promised_until = promised_until - by, paced_at = paced_at - by, sent_until = sent_until - by,
+        open_until = open_until - by, pulled_until = pulled_until - by
     FROM gone
 """
 

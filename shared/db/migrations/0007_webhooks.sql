@@ -124,7 +124,8 @@ CREATE TABLE webhook_endpoints (
     timeout_seconds float8 NOT NULL DEFAULT 15 CHECK (timeout_seconds BETWEEN 0.1 AND 50),
     -- What is known of it, kept by admission (shared/webhooks/admission.py).
     promised_until timestamptz NOT NULL DEFAULT '-infinity',  -- the moments up to here are promised to waiting deliveries
-    paced_at timestamptz NOT NULL DEFAULT '-infinity',  -- by its rate, what has gone out used the time up to here
+    paced_at timestamptz NOT NULL DEFAULT '-infinity',  -- by its rate, the moments before this one are given
+    sent_until timestamptz NOT NULL DEFAULT '-infinity',  -- and what has really gone out used the time up to here
     average_ms float8,  -- of its last answers
     failures_in_row int NOT NULL DEFAULT 0,
     open_until timestamptz,  -- the breaker: while set, one probe at a time, from then on
@@ -150,7 +151,7 @@ CREATE TABLE webhook_deliveries (
     replay_id uuid REFERENCES replays,
     tries int NOT NULL DEFAULT 0,  -- over all runs
     promised_at timestamptz,  -- its moment, if it had to wait for the rate
-    waits_until timestamptz,  -- for the breaker or for a free place; what ends the wait pulls it forward
+    waits_until timestamptz,  -- parked, for the breaker, a free place or a moment: its place in line; pull_waiting() gets it
     last_wait float8,  -- seconds, for decorrelated jitter
     delivered_at timestamptz,
     -- Kept by note_delivery_end for the figures (shared/webhooks/figures.py), which would else read every event.
@@ -397,7 +398,8 @@ BEGIN
         IF is_echo OR (SELECT count(*) FROM (
             SELECT FROM webhook_events t WHERE t.type = 'job.failed' AND t.source_id IS NULL
                 AND t.data ->> 'endpoint_id' = of_endpoint::text AND t.data ->> 'reason' = new.error_class
-                AND t.received_at > now() - interval '1 hour' LIMIT told_in_an_hour) AS told) >= told_in_an_hour
+                AND t.received_at > now() - interval '1 hour'
+            ORDER BY t.received_at LIMIT told_in_an_hour) AS told) >= told_in_an_hour  -- the order is that of the index for this
         THEN
             RETURN NULL;
         END IF;
@@ -411,23 +413,28 @@ CREATE TRIGGER ai_jobs_failed AFTER UPDATE ON ai_jobs FOR EACH ROW
     WHEN (old.status = 'processing' AND new.status = 'failed')
     EXECUTE FUNCTION tell_job_failed();
 
--- Deliveries that wait for the breaker or for a free place of an endpoint, pulled forward: the next 200, or what its rate lets go
--- in six hours, spread at its pace. The caller holds the endpoint's row; what somebody else holds stays as it is. While
--- `pulled_until` stays set there are more, and admission calls again when the last of these goes.
+-- Deliveries that are parked before an endpoint, pulled forward: the next 200, or what its rate lets go in six hours, spread at its
+-- pace; of an endpoint whose answers are too slow for its rate, what goes in two seconds, since that is only a guess. The caller
+-- holds the endpoint's row; what somebody else holds stays as it is. While `pulled_until` stays set there are more, and admission
+-- calls again when the last of these goes.
 CREATE FUNCTION pull_waiting(of_endpoint uuid) RETURNS int LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     e webhook_endpoints;
     begins timestamptz := clock_timestamp();
     pace float8;
-    at_most int;
+    at_most int := 200;
+    is_busy boolean;  -- so its answers' times say what it can take, which is less than its rate if they are long
     looked_at int;
     pulled int;
 BEGIN
     SELECT * INTO e FROM webhook_endpoints n WHERE n.id = of_endpoint FOR NO KEY UPDATE;
-    pace := greatest(coalesce(1 / e.rate, 0), coalesce(e.average_ms, 100) / 1000 / e.concurrency, 0.001);
-    at_most := greatest(least(200, 21600 * e.rate), 1);
+    pace := greatest(coalesce(e.average_ms, 100) / 1000 / e.concurrency, 0.001);
     IF e.rate IS NOT NULL THEN
+        is_busy := EXISTS (
+            SELECT FROM webhook_attempts t WHERE t.endpoint_id = e.id AND t.ended IS NULL AND t.gives_up_at > begins);
+        pace := greatest(1 / e.rate, CASE WHEN is_busy THEN pace END, 0.001);
+        at_most := greatest(least(at_most, 21600 * e.rate, CASE WHEN pace > 1 / e.rate THEN 2 / pace END), 1);
         begins := greatest(begins, e.paced_at);
     END IF;
     WITH parked AS MATERIALIZED (
@@ -455,6 +462,48 @@ BEGIN
             THEN begins + make_interval(secs => pace * greatest(pulled - 1, 0)) END
     WHERE n.id = of_endpoint;
     RETURN pulled;
+END
+$$;
+
+-- What is due for an endpoint whose rate has no room, parked without being asked: all that this finds of it among the next 500 that
+-- a worker would claim, in line from `begins` on, `gap` apart. Thousands that fall due together would else be claimed and put back
+-- one by one, before whoever has a moment and before everybody else. Nobody's moment is taken, but for one that was missed by more
+-- than `grace`. Each comes by itself a little behind its place in line, should nobody pull it forward. The caller holds the
+-- endpoint's row.
+CREATE FUNCTION park_due(of_endpoint uuid, begins timestamptz, gap interval, grace interval) RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    parked int;
+BEGIN
+    WITH head AS MATERIALIZED (
+        SELECT j.id, j.next_run_at, j.seq, uuid_or_null(j.payload ->> 'delivery_id') AS delivery FROM ai_jobs j
+        WHERE j.type = 'deliver_event' AND j.status = 'pending' AND j.next_run_at <= moment
+        ORDER BY j.next_run_at, j.seq LIMIT 500
+    ), looked_at AS MATERIALIZED (
+        -- Whose they are is no condition here: the planner would begin with all that wait.
+        SELECT h.*, d.endpoint_id = of_endpoint AND d.state = 'waiting'
+            AND (d.promised_at IS NULL OR d.promised_at < moment - grace) AS is_ours
+        FROM head h JOIN webhook_deliveries d ON d.id = h.delivery
+    ), held AS MATERIALIZED (
+        SELECT o.id, o.next_run_at, o.seq, o.delivery
+        FROM looked_at o JOIN ai_jobs j ON j.id = o.id JOIN webhook_deliveries d ON d.id = o.delivery
+        WHERE o.is_ours AND j.status = 'pending' AND j.next_run_at = o.next_run_at
+        FOR NO KEY UPDATE OF j, d SKIP LOCKED
+    ), placed AS MATERIALIZED (
+        SELECT l.id, l.delivery, CASE WHEN l.place > moment + interval '6 hours'
+            THEN moment + interval '3 hours' * (1 + random()) ELSE l.place END AS place
+        FROM (SELECT h.id, h.delivery, begins + gap * (row_number() OVER (ORDER BY h.next_run_at, h.seq) - 1) AS place
+              FROM held h) l
+    ), moved AS (
+        UPDATE ai_jobs j SET next_run_at = least(p.place + interval '30 seconds', moment + interval '6 hours')
+        FROM placed p WHERE j.id = p.id
+    ), marked AS (
+        UPDATE webhook_deliveries d SET waits_until = p.place, promised_at = NULL FROM placed p WHERE d.id = p.delivery
+    )
+    SELECT count(*) INTO parked FROM placed;
+    RETURN parked;
 END
 $$;
 
@@ -506,9 +555,11 @@ CREATE TRIGGER webhook_endpoints_disabled AFTER UPDATE ON webhook_endpoints FOR 
 --     attempt has ended, or until it would have given up, so that one whose process was killed keeps nobody waiting for ever.
 --   concurrency: those that wait come by at the pace at which places get free: by the last answers, or by the one that is out for
 --     longest, if that is worse.
---   rate: each moment is given once, and 1/rate apart. Who comes within `grace` of its own moment goes; who comes later, after an
---     outage, is given another one: so in any T seconds at most rate × (T + grace) + 1 go, whatever has piled up. None is given
---     that is more than six hours away, which its delivery might not live to see: who finds no nearer one asks again later.
+--   rate: each moment is given once, and 1/rate apart. Who comes within `grace` of its own moment goes; who comes later goes if the
+--     rate has room by what has really gone out, or else waits anew: so in any T seconds at most rate × (T + grace) + 1 go, whatever
+--     has piled up, and a moment that its delivery missed is another's. Some 200 moments are given ahead, and none that is more
+--     than six hours away, which its delivery might not live to see. The others are parked in line behind them, with all that is
+--     due for the endpoint (park_due), and pulled forward when those have gone.
 -- It is not flushed to disk: what a crash of the server takes back is an attempt of which nothing is known, as if it were cut off.
 CREATE FUNCTION admit_delivery(
     of_job uuid, token uuid, delivery uuid,
@@ -529,13 +580,18 @@ DECLARE
     v webhook_events;
     moment timestamptz;
     waits timestamptz;
+    line timestamptz;  -- the end of what is parked
+    place timestamptz;  -- in it
+    gap interval;
     grace interval;
+    is_on_time boolean;
+    parked int;
     in_flight int := 0;
     longest interval;
     probes boolean := false;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT q.run, q.attempts, q.replay_id INTO j FROM ai_jobs q
+    SELECT q.run, q.attempts, q.replay_id, q.seq INTO j FROM ai_jobs q
     WHERE q.id = of_job AND q.lease_token = token AND q.status = 'processing' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         verdict := 'lost';
@@ -600,18 +656,40 @@ BEGIN
         UPDATE webhook_endpoints n SET promised_until = waits WHERE n.id = e.id;
     END IF;
     IF waits IS NULL AND e.rate IS NOT NULL THEN
+        gap := make_interval(secs => 1 / e.rate);
         grace := make_interval(secs => greatest(0.5, least(1 / e.rate, 5)));
-        IF d.promised_at IS NOT NULL AND d.promised_at >= moment - grace THEN
-            waits := CASE WHEN d.promised_at > moment THEN d.promised_at END;
+        is_on_time := coalesce(d.promised_at >= moment - grace, false);
+        IF is_on_time AND d.promised_at > moment THEN
+            waits := d.promised_at;
+        ELSIF e.sent_until <= moment + (CASE WHEN is_on_time THEN grace ELSE interval '0' END) THEN
+            UPDATE webhook_endpoints n SET sent_until = greatest(e.sent_until, moment) + gap,
+                paced_at = CASE WHEN is_on_time THEN e.paced_at ELSE greatest(e.paced_at, moment + gap) END
+            WHERE n.id = e.id;
         ELSE
-            waits := CASE WHEN e.paced_at > moment THEN e.paced_at END;
-            d.promised_at := waits;
-            IF waits > moment + parked_at_most THEN
-                waits := moment + parked_at_most / 2 * (1 + random());
-                d.promised_at := NULL;
+            waits := greatest(e.paced_at, e.sent_until);
+            line := greatest(waits, gap + (
+                SELECT max(o.waits_until) FROM webhook_deliveries o WHERE o.endpoint_id = e.id AND o.waits_until IS NOT NULL));
+            parked := park_due(e.id, line + gap, gap, grace);
+            IF waits <= moment + make_interval(secs => least(greatest(200 / e.rate, 2), 21600))
+                AND (e.pulled_until <= moment + interval '1 second') IS NOT FALSE
+            THEN
+                d.promised_at := waits;
+                UPDATE webhook_endpoints n SET paced_at = waits + gap WHERE n.id = e.id;
+                IF parked > 0 THEN
+                    PERFORM pull_waiting(e.id);
+                END IF;
             ELSE
-                UPDATE webhook_endpoints n SET paced_at = greatest(e.paced_at, moment) + make_interval(secs => 1 / e.rate)
-                WHERE n.id = e.id;
+                d.promised_at := NULL;
+                -- Whoever was claimed beside the one that parked the others, or missed its moment, is older than the first in line.
+                SELECT f.waits_until - interval '1 microsecond' INTO place FROM (
+                    SELECT o.job_id, o.waits_until FROM webhook_deliveries o
+                    WHERE o.endpoint_id = e.id AND o.waits_until IS NOT NULL AND o.id <> delivery
+                    ORDER BY o.waits_until LIMIT 50) f JOIN ai_jobs q ON q.id = f.job_id
+                WHERE q.seq > j.seq ORDER BY f.waits_until LIMIT 1;
+                place := coalesce(place, CASE WHEN line > moment + parked_at_most
+                    THEN moment + parked_at_most / 2 * (1 + random()) ELSE line END);
+                waits := least(greatest(place, waits) + interval '30 seconds', moment + parked_at_most);
+                UPDATE webhook_endpoints n SET pulled_until = coalesce(n.pulled_until, n.paced_at - gap) WHERE n.id = e.id;
             END IF;
         END IF;
         reason := CASE WHEN waits IS NOT NULL THEN 'rate' END;
@@ -620,7 +698,7 @@ BEGIN
         verdict := 'wait';
         wait_seconds := extract(epoch FROM waits - moment);
         UPDATE webhook_deliveries o SET state = 'waiting', promised_at = d.promised_at,
-            waits_until = CASE WHEN reason <> 'rate' OR d.promised_at IS NULL THEN waits END
+            waits_until = CASE WHEN reason <> 'rate' OR d.promised_at IS NULL THEN coalesce(place, waits) END
         WHERE o.id = delivery;
         RETURN;
     END IF;
