@@ -29,6 +29,9 @@ ACTIONS = [route for route in TABLE if route.method == "POST" and not route.is_o
 OPERATORS = re.compile(r"/(conversations|jobs|webhooks/(events|deliveries))/")
 EVERYBODYS = ("/sign-out", "/language")
 OFFERS = "main :is(form[method=post], a.button, details.again, .card h2:is([id^=change], [id^=rotate], [id^=disable]))"
+ADD_SOURCE = """
+    INSERT INTO webhook_sources (name, scheme, secret, created_by) VALUES ('openai', 'standard', '\\x00', 'anna') RETURNING id
+"""
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +176,10 @@ def test_who_may_only_look_sees_nothing_to_press(world: World) -> None:
     viewer, admin = Somebody(world, "Antwoord.Viewer"), Somebody(world, "Antwoord.Admin")
     endpoint, event = add_endpoint(world, "billing"), add_event(world)
     add_delivery(world, endpoint, event=event)
+    source = world.value(ADD_SOURCE)
     paths = {
-        f"/webhooks/endpoints/{endpoint}": 7, f"/webhooks/events/{event}": 1, "/documents": 1, "/jobs?state=failed": 1,
-        "/jobs/queue/autoreply": 2,
+        f"/webhooks/endpoints/{endpoint}": 7, f"/webhooks/sources/{source}": 6, f"/webhooks/events/{event}": 1,
+        "/documents": 1, "/jobs?state=failed": 1, "/jobs/queue/autoreply": 2,
     }  # fmt: skip
     with chromium() as browser:
         page = browser.new_page()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from typing import Any
 from uuid import uuid4
 
@@ -147,6 +148,8 @@ def test_an_endpoint_is_changed_from_what_was_seen(world: Gateway, hr: Visitor) 
     assert 'id="concurrency" name="concurrency" value="3"' in stale.text, "the form shows how it is now"
     wrong = hr.post(f"{path}/change", **wanted | {"timeout": "x"}, seen=world.state(endpoint, "version"))
     assert 'value="x"' in wrong.text
+    old = hr.post(f"{path}/change", **wanted | {"timeout": "x"}, seen=seen)
+    assert f'name="seen" value="{seen}"' in old.text, "put right, it still undoes nobody's change"
     assert "Changed an endpoint" in says(hr, "/audit")
 
 
@@ -318,3 +321,102 @@ def test_a_source_of_any_json_names_its_places(world: Gateway, hr: Visitor) -> N
     path = f"/webhooks/sources/{world.value('SELECT id FROM webhook_sources')}"
     assert "text = /answer" in says(hr, path)
     assert "pointer:/id" in says(hr, path)
+
+
+def change_form(page: str) -> dict[str, Any]:
+    """What stands in a source's form, as a browser would send it."""
+    form = page.partition('/change"')[2].partition("</form>")[0]
+    typed = dict(re.findall(r'<input [^>]*?name="(\w+)"[^>]*? value="([^"]*)"', form))
+    places = re.search(r"<textarea[^>]*>([^<]*)", form)
+    chosen = re.search(r'<option value="(\w+)" selected', form)
+    assert places
+    assert chosen
+    return {key: unescape(value) for key, value in typed.items() if key != "csrf"} | {
+        "paths": unescape(places[1]),
+        "normaliser": chosen[1],
+    }
+
+
+PLANNER: dict[str, Any] = {
+    "name": "planner", "scheme": "t-v1", "normaliser": "json", "id_from": "pointer:/id", "signature_header": "X-Sig",
+    "paths": "type=/kind\ntext=/answer", "tolerance": "60", "size_limit": "2048",
+}  # fmt: skip
+
+
+def test_a_source_is_changed_from_what_was_seen(world: Gateway, hr: Visitor) -> None:
+    secret = secret_in(hr.post("/webhooks/sources/new", **PLANNER).text)
+    source, sealed = world.rows("SELECT id, secret FROM webhook_sources")[0]
+    path = f"/webhooks/sources/{source}"
+    first = hr.get(path)
+    typed = change_form(first.text)
+    assert {key: typed[key] for key in ("id_from", "signature_header", "tolerance", "size_limit", "normaliser")} == {
+        key: PLANNER[key] for key in ("id_from", "signature_header", "tolerance", "size_limit", "normaliser")
+    }
+    assert typed["paths"].splitlines() == ["text=/answer", "type=/kind"]
+    assert "2,048 bytes; signed at most" in words_of(first.text)
+    assert "counts as new when the sender repeats it" in words_of(first.text)
+
+    sent = hr.post(f"{path}/change", **typed | {"tolerance": "90", "id_from": "header:X-Id", "paths": ""})
+    assert notice(hr, sent) == "Saved; it counts within five seconds."
+    assert world.rows(
+        "SELECT tolerance_seconds, id_from, paths, size_limit, signature_header, normaliser, secret FROM webhook_sources"
+    ) == [(90, "header:X-Id", {}, 2048, "X-Sig", "json", sealed)]
+    stale = hr.post(f"{path}/change", **typed | {"size_limit": "4096"})
+    assert stale.status_code == 409
+    assert "Somebody else has changed this meanwhile" in words_of(stale.text)
+    assert change_form(stale.text)["tolerance"] == "90", "the form shows how it is now"
+    assert world.value("SELECT size_limit FROM webhook_sources") == 2048
+    assert audited(world) == ["add_source", "change_source"]
+    line = says(hr, "/audit")
+    assert "Changed a source: planner id from: pointer:/id → header:X-Id · tolerance (s): 60 → 90" in line
+    assert secret not in line + hr.get(path).text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence", "field"),
+    [
+        ({"tolerance": "soon"}, "De speling is 1 tot 86.400 seconden.", "tolerance"),
+        ({"size_limit": "99999999"}, "De grens is 1 byte tot 10 MB.", "size_limit"),
+        ({"id_from": "somewhere"}, "Het id staat in header", "id_from"),
+        ({"signature_header": "X Sig"}, "De header van de handtekening is de naam", "signature_header"),
+        ({"normaliser": "openai"}, "of ze wordt niet als willekeurige JSON gelezen", "paths"),
+        ({"paths": "type"}, "Elke regel is een naam", "paths"),
+    ],
+    ids=["tolerance", "size", "id", "header", "places", "line"],
+)
+def test_a_change_that_cannot_be_comes_back_as_it_was_typed(
+    world: Gateway, wrong: dict[str, str], sentence: str, field: str
+) -> None:
+    hr = Visitor(world.app, language="nl")
+    hr.post("/webhooks/sources/new", **PLANNER)
+    path = f"/webhooks/sources/{world.value('SELECT id FROM webhook_sources')}"
+    typed = change_form(hr.get(path).text) | wrong
+    refused = hr.post(f"{path}/change", **typed)
+    assert refused.status_code == 409
+    assert sentence in words_of(refused.text)
+    assert re.search(rf'id="{field}"[^>]* aria-invalid="true"', refused.text)
+    again = change_form(refused.text)
+    assert again.pop("paths").splitlines() == typed.pop("paths").splitlines()
+    assert again == typed
+    assert audited(world) == ["add_source"]
+
+
+def test_a_form_that_is_mended_still_knows_what_it_was_filled_in_over(world: Gateway, hr: Visitor) -> None:
+    hr.post("/webhooks/sources/new", **PLANNER)
+    path = f"/webhooks/sources/{world.value('SELECT id FROM webhook_sources')}"
+    typed = change_form(hr.get(path).text)
+    world.execute("UPDATE webhook_sources SET size_limit = 4096")
+    refused = hr.post(f"{path}/change", **typed | {"tolerance": "soon"})
+    assert "The tolerance is 1 to 86,400 seconds." in words_of(refused.text)
+    mended = hr.post(f"{path}/change", **change_form(refused.text) | {"tolerance": "90"})
+    assert "Somebody else has changed this meanwhile" in words_of(mended.text)
+    assert world.value("SELECT size_limit FROM webhook_sources") == 4096
+
+
+def test_a_source_that_is_not_there_cannot_be_changed(world: Gateway, hr: Visitor) -> None:
+    assert hr.post(f"/webhooks/sources/{uuid4()}/change", tolerance="3").status_code == 404
+    made = hr.post("/webhooks/sources/new", **SOURCE)
+    assert secret_in(made.text)
+    page = hr.get(f"/webhooks/sources/{world.value('SELECT id FROM webhook_sources')}").text
+    assert "signature_header" not in change_form(page), "only t-v1 has one to choose"
+    assert 'value=""' not in page.partition('id="normaliser"')[2].partition("</select>")[0]
