@@ -11,7 +11,7 @@ import psycopg
 from shared import signature, telemetry
 from shared.conversation import inbound, status
 from shared.db.pool import Database
-from shared.errors import DatabaseAway, RequestRefused
+from shared.errors import DatabaseAway, RequestRefused, shorten
 from shared.request import Request, Response
 from shared.settings import Settings
 
@@ -97,5 +97,5 @@ def _refused(event: str, refused: RequestRefused) -> Response:
 
 
 def _away(event: str, away: Exception) -> Response:
-    telemetry.error(event, error_class=type(away).__name__)
+    telemetry.error(event, error=shorten(away))
     return Response(503, "The message could not be stored: the database is away. Please try again.\n")

@@ -170,7 +170,8 @@ def _page(
         field_of=FIELD_OF,
         exactly=_exactly(visit, problem),
         typed=typed or Typed.of(found.settings),
-        seen=visit.form.number("seen") or 0 if typed else found.version,  # what comes back was typed over what was seen then
+        # What comes back was typed over what was seen then.
+        seen=visit.form.number("seen") or 0 if typed else found.version,
         pinged=pinged,
         schedules=SCHEDULES,
         overlaps=list(OVERLAPS.items()),

@@ -16,7 +16,7 @@ import psycopg
 from shared import backoff, telemetry
 from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Database
-from shared.errors import DatabaseAway
+from shared.errors import DatabaseAway, shorten
 from shared.queue import store, together
 from shared.queue.crew import Crew
 from shared.queue.drains import Drains
@@ -144,7 +144,7 @@ class Worker:
                         returned = self._rest(crew)
                 except (DatabaseAway, psycopg.Error) as away:
                     failures += 1
-                    telemetry.warning("poll_failed", error_class=type(away).__name__, failures=failures)
+                    telemetry.warning("poll_failed", failures=failures, error=shorten(away))
                     self._stopping.wait(min(backoff.reconnect(failures, random.random()), ends - time.monotonic()))
                     returned += crew.collect(RESCUE_EVERY_SECONDS)
             self._drains.leave(crew, at_once=True)

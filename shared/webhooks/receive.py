@@ -19,7 +19,7 @@ import psycopg
 from shared import signature, telemetry
 from shared.boundary import Boundary, Checkpoint, pass_by
 from shared.db.pool import Conn, Database, is_worth_repeating
-from shared.errors import DatabaseAway, RequestRefused
+from shared.errors import DatabaseAway, RequestRefused, shorten
 from shared.idempotency import (
     LOCK_SECONDS,
     Completed,
@@ -82,7 +82,7 @@ class Receiver:
             telemetry.warning(event, source=name[:64], status=refused.status, reason=str(refused))
             return _answer(refused.status, error=str(refused))
         except (DatabaseAway, psycopg.Error) as away:
-            telemetry.error("event_not_stored", source=name[:64], error_class=type(away).__name__)
+            telemetry.error("event_not_stored", source=name[:64], error=shorten(away))
             sentence = "The event could not be stored: the database is away. Please try again."
             return _later(503, AWAY_SECONDS, error=sentence)
 
