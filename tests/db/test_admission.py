@@ -508,6 +508,27 @@ def test_what_is_parked_keeps_its_order_and_has_a_due_time_of_its_own(gateway: G
     assert gateway.value("SELECT waits_until > %(last)s FROM webhook_deliveries WHERE id = %(id)s", id=fresh, last=last)
 
 
+def test_a_crowd_that_waits_for_a_place_is_parked_too_if_there_is_a_rate(gateway: Gateway, one: Instance) -> None:
+    """An endpoint that is slower than its rate: its thousand are not claimed one by one either, and go as places get free."""
+    endpoint = gateway.endpoint(NOWHERE, rate=1.0, concurrency=1)
+    gateway.deliveries(endpoint, 1000)
+    job, admission = one.next()
+    assert admission.verdict == "send"
+    assert look(one, 6) == 0
+    assert gateway.value(CLAIMS) <= 50
+    assert gateway.value(DUE) < 50
+    assert gateway.rows(PLACES, id=endpoint)[0][1] >= 900
+    one.end(job, admission)
+    gateway.pass_gateway_time(20)
+    assert look(one, 1) >= 1
+    passed, sent = 0, 0
+    while sent < 20:
+        sent += look(one, 1)
+        gateway.pass_gateway_time(1)
+        passed += 1
+        assert passed <= 30
+
+
 def test_what_is_parked_is_not_forgotten_when_nobody_comes_to_pull_it(
     gateway: Gateway, one: Instance, crowded: UUID
 ) -> None:

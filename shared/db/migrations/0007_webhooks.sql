@@ -399,7 +399,7 @@ BEGIN
             SELECT FROM webhook_events t WHERE t.type = 'job.failed' AND t.source_id IS NULL
                 AND t.data ->> 'endpoint_id' = of_endpoint::text AND t.data ->> 'reason' = new.error_class
                 AND t.received_at > now() - interval '1 hour'
-            ORDER BY t.received_at LIMIT told_in_an_hour) AS told) >= told_in_an_hour  -- the order is that of the index for this
+            ORDER BY t.received_at LIMIT told_in_an_hour) AS told) >= told_in_an_hour  -- ordered as its own index is
         THEN
             RETURN NULL;
         END IF;
@@ -554,7 +554,7 @@ CREATE TRIGGER webhook_endpoints_disabled AFTER UPDATE ON webhook_endpoints FOR 
 --   breaker: each 10 s one of those that wait comes by. The first that finds `open_until` past is the probe, alone until its
 --     attempt has ended, or until it would have given up, so that one whose process was killed keeps nobody waiting for ever.
 --   concurrency: those that wait come by at the pace at which places get free: by the last answers, or by the one that is out for
---     longest, if that is worse.
+--     longest, if that is worse. With a rate, what else is due is parked, as below.
 --   rate: each moment is given once, and 1/rate apart. Who comes within `grace` of its own moment goes; who comes later goes if the
 --     rate has room by what has really gone out, or else waits anew: so in any T seconds at most rate × (T + grace) + 1 go, whatever
 --     has piled up, and a moment that its delivery missed is another's. Some 200 moments are given ahead, and none that is more
@@ -629,6 +629,7 @@ BEGIN
         RETURN;
     END IF;
 
+    grace := make_interval(secs => greatest(0.5, least(1 / e.rate, 5)));
     SELECT count(*), max(moment - t.started), coalesce(bool_or(t.is_probe), false) INTO in_flight, longest, probes
     FROM webhook_attempts t WHERE t.endpoint_id = e.id AND t.ended IS NULL AND t.gives_up_at > moment;
     IF e.open_until IS NOT NULL THEN
@@ -643,6 +644,14 @@ BEGIN
             reason := 'concurrency';
             waits := greatest(e.promised_until, moment) + greatest(
                 make_interval(secs => coalesce(e.average_ms, 100) / 1000), longest, '20 milliseconds') / e.concurrency;
+            IF e.rate IS NOT NULL THEN  -- what else is due would be told the same, one by one
+                gap := make_interval(secs => greatest(1 / e.rate, coalesce(e.average_ms, 100) / 1000 / e.concurrency));
+                SELECT greatest(waits, e.paced_at, max(o.waits_until)) INTO line FROM webhook_deliveries o
+                WHERE o.endpoint_id = e.id AND o.waits_until IS NOT NULL;
+                IF park_due(e.id, line + gap, gap, grace) > 0 THEN
+                    UPDATE webhook_endpoints n SET pulled_until = coalesce(n.pulled_until, moment) WHERE n.id = e.id;
+                END IF;
+            END IF;
         ELSIF in_flight = 0 AND e.promised_until > moment + interval '5 seconds'  -- it is faster than it was
             OR e.pulled_until <= moment + interval '1 second'
         THEN
@@ -657,7 +666,6 @@ BEGIN
     END IF;
     IF waits IS NULL AND e.rate IS NOT NULL THEN
         gap := make_interval(secs => 1 / e.rate);
-        grace := make_interval(secs => greatest(0.5, least(1 / e.rate, 5)));
         is_on_time := coalesce(d.promised_at >= moment - grace, false);
         IF is_on_time AND d.promised_at > moment THEN
             waits := d.promised_at;
