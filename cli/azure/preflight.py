@@ -26,18 +26,11 @@ from shared.errors import UserError
 
 PYTHON = (3, 13)
 AZ = (2, 60, 0)  # the first one with Flex Consumption
-AZD = (
-    1,
-    18,
-    0,
-)  # the first one that reads .funcignore; an older one would upload the whole folder, local.settings.json in it
+AZD = (1, 18, 0)  # the first one that reads .funcignore: an older one would upload local.settings.json too
 GROUPS = 3  # of functions, each of which scales by itself
 RESERVED_CONNECTIONS = 15  # of max_connections, which the service keeps
-TIERS = {
-    "standard_b": "Burstable",
-    "standard_d": "GeneralPurpose",
-    "standard_e": "MemoryOptimized",
-}  # by how a size begins
+# By how a size begins.
+TIERS = {"standard_b": "Burstable", "standard_d": "GeneralPurpose", "standard_e": "MemoryOptimized"}
 SERVER_NAME = re.compile(r"psql-antwoord-[a-z0-9]{13}")  # as in main.bicep; and not one that was restored beside it
 OUR_NAME = re.compile(r"(kv-antw|oai-antwoord)-[a-z0-9]{13}")  # of what keeps its name when it is deleted
 SUBNET_SERVICE = "Microsoft.App"  # as in modules/network.bicep
