@@ -173,7 +173,7 @@ def test_nothing_is_replayed_to_an_endpoint_that_is_off(gateway: Gateway, capsys
         replay = ("dlq", "replay", "--endpoint", gateway.value(NAME, id=endpoint), "--rate", "5", "--reason", "back")
         assert "is disabled: enable it first" in printed(capsys, *replay, status=Status.USAGE)
         assert (gateway.value("SELECT count(*)::int FROM replays"), gateway.delivery(dead).state) == (0, "dead")
-        assert "enable it first" in printed(capsys, *replay, "--dry-run", status=Status.USAGE), "it foretells what would be"
+        assert "enable it first" in printed(capsys, *replay, "--dry-run", status=Status.USAGE)  # as it would be
         with gateway.database.connection() as connection:
             endpoints.enable(connection, endpoint, who="anna")
         printed(capsys, *replay, "--no-wait")
