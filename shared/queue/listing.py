@@ -15,7 +15,8 @@ from shared.db.text import storable
 
 LIST_JOBS = """
     SELECT j.id, j.type, j.status, c.address, j.attempts, j.max_attempts, j.run,
-        CASE WHEN j.status = 'pending' THEN extract(epoch FROM j.next_run_at - now())::float8 END AS next_run_in,
+        CASE WHEN j.status = 'pending'
+            THEN extract(epoch FROM j.next_run_at - clock_timestamp())::float8 END AS next_run_in,  -- now() may precede the wait
         j.error_class, j.last_error, j.created_at, j.updated_at, j.closed_reason, j.replay_id
     FROM ai_jobs j LEFT JOIN conversations c ON c.id = j.conversation_id
     WHERE (%(state)s::text IS NULL OR j.status = %(state)s)

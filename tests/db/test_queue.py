@@ -17,6 +17,7 @@ from shared.db.pool import Database
 from shared.errors import Failure, FailureKind, LeaseLost, PermanentError, TransientError
 from shared.queue import store
 from shared.queue.job import Complete, Continue, Job, JobType, Lease, Snooze, Verdict, Write
+from shared.queue.listing import list_jobs
 from shared.queue.policy import Policy
 from shared.queue.worker import Limits, Worker
 from tests.fakes.eventually import eventually
@@ -248,6 +249,19 @@ def test_a_worker_that_lost_its_lease_changes_nothing(bench: Bench) -> None:
     row = bench.row(job)
     assert (row["status"], row["max_attempts"]) == ("done", 3)
     assert [attempt[2] for attempt in bench.attempts(job)] == ["crashed", "done"]
+
+
+def test_who_began_to_look_before_a_job_was_put_off_sees_no_longer_wait_than_it_has(bench: Bench) -> None:
+    job = bench.add()
+    claimed = bench.claim()[0]
+    failure = Failure(FailureKind.TRANSIENT, "x", "x")
+    with bench.database.transaction() as looking:
+        looking.execute("SELECT now()")
+        with bench.database.connection() as connection:
+            store.requeue_with_backoff(connection, claimed, failure, 10)
+        (seen,) = list_jobs(looking, ids=[job])
+    assert seen.next_run_in is not None
+    assert seen.next_run_in <= 10
 
 
 def test_a_rescued_job_keeps_its_attempt_counted(bench: Bench) -> None:

@@ -26,9 +26,12 @@ class Employees:
         self._up, self._model = up, model
 
     def writes(self, name: str, text: str) -> None:
-        """A message comes in."""
+        """A message comes in; it is stored, so that somebody's newest job is not one of an earlier test."""
         given = {"from": self.phone(name), "body": text}
-        requests.post(f"{self._up.page_url}messages", json=given, timeout=30).raise_for_status()
+        answer = requests.post(f"{self._up.page_url}messages", json=given, timeout=30)
+        answer.raise_for_status()
+        sql, sid = "SELECT id FROM messages WHERE provider_sid = %(sid)s", answer.json()["sid"]
+        eventually(lambda: self._up.database.value(sql, sid=sid), what=f"{name}'s message")
 
     def phone(self, name: str) -> str:
         """Somebody's number."""
