@@ -11,10 +11,16 @@ def free_port() -> int:
     """One that nobody listens on at this moment, and that the system gives to nobody by itself.
 
     Those that it gives are above 32,768: one of them may be somebody else's before what it was found for has it, or has it
-    again.
+    again. Nor is it given to another process that asks here while this one lives: its namesake of UDP is held for that.
     """
     while True:
-        port = random.randrange(12_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        address = ("127.0.0.1", random.randrange(12_000, 32_000))
+        with (
+            contextlib.suppress(OSError),
+            socket.socket() as probe,
+            socket.socket(type=socket.SOCK_DGRAM) as held,
+        ):
+            held.bind(address)
+            probe.bind(address)
+            held.detach()  # it stays open
+            return address[1]

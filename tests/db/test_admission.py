@@ -695,7 +695,7 @@ def most_within(began: list[float], seconds: float) -> int:
     return max(sum(first <= other < first + seconds for other in began) for first in began)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rate=st.floats(0.5, 50),
     steps=st.lists(st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 7.0, 60.0]), min_size=3, max_size=8),

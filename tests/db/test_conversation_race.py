@@ -299,7 +299,7 @@ def finish(world: World) -> None:
                 store.mark_done(connection, job, [Write(TO_SENDING, key), Write(TO_SENT, key)] if drafted else ())
         return bool(world.value("SELECT count(*) = 0 FROM ai_jobs WHERE status IN ('pending', 'processing')"))
 
-    eventually(nothing_is_left, 30, "the end of all jobs")
+    eventually(nothing_is_left, what="the end of all jobs")
 
 
 # One long conversation

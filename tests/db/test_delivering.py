@@ -106,7 +106,7 @@ def test_what_may_have_been_acted_on_is_tried_again(gateway: Gateway, fault: str
             receiver.release.set()
             receiver.says = lambda seen: None
         url = f"http://127.0.0.1:{closed_port()}/" if fault == "nobody listens" else receiver.url
-        _, delivery = one(gateway, url, timeout_seconds=0.3 if fault == "silence" else 30.0)
+        _, delivery = one(gateway, url, timeout_seconds=1.0 if fault == "silence" else 30.0)
         run_once(gateway)
     found = gateway.delivery(delivery)
     assert (found.state, found.status, found.attempts) == ("waiting", "pending", 1)

@@ -175,7 +175,7 @@ def test_claims_and_completions_go_on_while_it_forgets(bench: QueueBench) -> Non
     bench.add(200)
     with ThreadPoolExecutor(1) as pool:
         forgetting = pool.submit(Retention(30).forget_finished, bench.database)
-        assert bench.worker.drain(8, 30) == 200
+        assert bench.worker.drain(8, 90) == 200
         assert forgetting.result() == 6 * BATCH
     assert bench.states() == {"done": 200}
 

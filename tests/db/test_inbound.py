@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
@@ -14,14 +16,30 @@ from shared.queue import store
 from tests.fakes.world import World
 
 ADDRESS = "+31600000001"
+COPIES = 20
 ACTIVE = "SELECT count(*) FROM ai_jobs WHERE status IN ('pending', 'processing') AND type = 'autoreply'"
+
+
+def fresh(database: Database) -> World:
+    world = World(database, SETTLE_SECONDS="1.5")
+    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people CASCADE")
+    return world
 
 
 @pytest.fixture
 def world(database: Database) -> World:
-    world = World(database, SETTLE_SECONDS="1.5")
-    world.execute("TRUNCATE message_events, ai_jobs, job_attempts, messages, conversations, people CASCADE")
-    return world
+    return fresh(database)
+
+
+@pytest.fixture
+def crowd(database: Database) -> Iterator[World]:
+    """A world whose pool has a connection, opened before, for each that comes at once: a webhook waits two seconds for one."""
+    pool = Database(database._url, COPIES)
+    with ExitStack() as all_of_them:
+        for _ in range(COPIES):
+            all_of_them.enter_context(pool.connection(wait=60))
+    yield fresh(pool)
+    pool.close()
 
 
 def test_a_message_makes_a_conversation_and_a_job_that_settles(world: World) -> None:
@@ -68,16 +86,17 @@ def test_a_repeated_sid_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_twenty_parallel_copies_are_one_message_and_one_job(world: World, round_: int) -> None:
-    sid = f"SM-{uuid4().hex}"
-    with ThreadPoolExecutor(20) as pool:
-        stored = list(pool.map(lambda _: world.says(ADDRESS, "hoi", sid=sid), range(20)))
+def test_twenty_parallel_copies_are_one_message_and_one_job(crowd: World, round_: int) -> None:
+    world, sid = crowd, f"SM-{uuid4().hex}"
+    with ThreadPoolExecutor(COPIES) as pool:
+        stored = list(pool.map(lambda _: world.says(ADDRESS, "hoi", sid=sid), range(COPIES)))
     assert sum(result.is_new for result in stored) == 1
     assert world.rows("SELECT count(*) FROM messages") == [(1,)]
     assert world.rows("SELECT count(*), bool_or(rerun) FROM ai_jobs") == [(1, False)]
 
 
-def test_parallel_messages_of_one_conversation_join_one_job(world: World) -> None:
+def test_parallel_messages_of_one_conversation_join_one_job(crowd: World) -> None:
+    world = crowd
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda n: world.says(ADDRESS, f"vraag {n}"), range(64)))
     assert world.rows("SELECT count(*) FROM messages") == [(64,)]

@@ -431,11 +431,11 @@ def test_what_could_not_be_stored_is_released(world: Sending) -> None:
 
 
 class Frail:
-    """A database of this test's own, which can be shut; to who comes by `hasty_url` a statement may take 300 ms."""
+    """A database of this test's own, which can be shut; to who comes by `hasty_url` a statement may take a second."""
 
     def __init__(self, postgres: EmbeddedPostgres) -> None:
         self.url = postgres.create(NAME, template=TEMPLATE)
-        self.hasty_url = f"{self.url}{'&' if '?' in self.url else '?'}options=-c%20statement_timeout%3D300"
+        self.hasty_url = f"{self.url}{'&' if '?' in self.url else '?'}options=-c%20statement_timeout%3D1000"
         self.admin = psycopg.connect(postgres.url("postgres"), autocommit=True)
 
     def shut(self) -> None:

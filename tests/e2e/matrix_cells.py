@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from local.standins.azure_openai import OpenAIStandIn
 from local.standins.faults import What
@@ -28,6 +29,7 @@ SILENCE_SECONDS = 20.0
 FIRST_QUESTION, QUESTION = "Hoe laat moet ik bellen als ik ziek ben?", "Hoeveel vakantie-uren heb ik?"
 ANSWER, APOLOGY = "200 vakantie-uren", "Sorry, het lukt me nu niet"
 HOUR = 3600.0
+_numbers = itertools.count(10_000_001)  # of employees: nobody has another one's
 
 # Seconds pass for one conversation: all its times go back.
 PASS = """
@@ -218,7 +220,7 @@ class Play:
 
 def begin(stage: Stage) -> Play:
     """Somebody whose first question was answered an hour ago, and is known to be: what a look-up must show to count."""
-    address = f"+316{uuid4().int % 10**8:08d}"
+    address = f"+316{next(_numbers)}"
     stage.inside.ask(address, FIRST_QUESTION)
     stage.app.worker.poll_once(8)
     found = stage.world.value("SELECT id FROM conversations WHERE address = %(address)s", address=address)

@@ -30,6 +30,7 @@ from shared.queue import store
 from shared.queue.job import Job, JobType, Lease
 from shared.queue.worker import Limits, Worker
 from shared.settings import Settings
+from tests.fakes.eventually import eventually
 from tests.fakes.faulty_server import (
     Plan,
     Seen,
@@ -184,6 +185,8 @@ def deadlock(place: Place) -> object:
         one.execute("SELECT pg_advisory_xact_lock(1)")
         other.execute("SELECT pg_advisory_xact_lock(2)")
         one.pgconn.send_query(b"SELECT pg_advisory_xact_lock(2)")
+        waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+        eventually(lambda: other.execute(waits, [one.info.backend_pid]).fetchone() == (1,), what="a session that waits")
         return other.execute("SELECT pg_advisory_xact_lock(1)")
 
 

@@ -297,5 +297,6 @@ def test_no_time_left_means_that_nothing_was_sent() -> None:
 
 
 def test_the_clock_goes_forward() -> None:
-    assert 0 <= boot_clock() - boot_clock() + 0.001 < 1
+    first = boot_clock()
+    assert 0 <= boot_clock() - first < 60
     assert boot_clock() >= time.monotonic() - 1  # it counts at least what the other one counts

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from cli.doctor.clock import compare
 from cli.doctor.command import AREAS, examine, look
 from cli.doctor.finding import Finding, State, ok
 from cli.doctor.setup import Setup, read_setup
@@ -297,9 +298,16 @@ def test_an_account_that_is_not_quite_there(setup: SetUp, status: str, kind: str
     assert setup.examine("twilio")["twilio: account"].state == state
 
 
+def test_a_clock_is_held_against_the_middle_of_the_call() -> None:
+    assert is_wrong(compare("app", 1_300.0, 999.0, 1_001.0), "It is 300 s ahead of this machine's")
+    assert is_wrong(compare("app", 880.0, 999.0, 1_001.0), "It is 120 s behind this machine's")
+    assert [compare("app", theirs, 999.0, 1_001.0).state for theirs in (1_031.0, 969.0)] == [State.OK] * 2
+    assert is_wrong(compare("app", 1_031.5, 999.0, 1_001.0))  # thirty, and what the call may have taken one way
+
+
 def test_twilio_away_and_a_clock_that_is_wrong(setup: SetUp) -> None:
     setup.outside.twilio.conditions.clock_offset = 300
-    assert is_wrong(setup.examine("twilio")["clock: Twilio"], "300 s ahead of", "set-ntp")
+    assert is_wrong(setup.examine("twilio")["clock: Twilio"], " s ahead of", "set-ntp")
     setup.outside.twilio.faults.add("account", "status", status=503)
     assert is_wrong(setup.examine("twilio")["twilio: account"], "try again")
     setup.outside.twilio.faults.clear()
@@ -372,7 +380,7 @@ def test_another_site_and_none_at_all(setup: SetUp) -> None:
             "app: health",
             "Run migrate.",
         ),
-        ({"clock_offset": -120.0}, "clock: app", "120 s behind"),
+        ({"clock_offset": -120.0}, "clock: app", " s behind"),
         ({"forged": 204}, "app: signature", "let in"),
         ({"signed": 403}, "app: signature", "is refused"),
         ({"signed": 307, "forged": 307}, "app: signature", "redirects"),

@@ -25,6 +25,8 @@ ANSWER, APOLOGY = "200 vakantie-uren", "Sorry, het lukt me nu niet"
 DOCUMENT = "# Handboek\n\n## Verlof\n\nJe hebt 200 vakantie-uren per jaar.\n"
 STEP = 10  # seconds: how often a resting type is probed
 AGE_LIMIT = 15 * 60
+# At the end of the hour nobody is just as old as the limit: one who is may be given up at any look from then on.
+ASKS_EVERY, ASKS_AT = 150, 70
 MODEL_SECONDS = 1.5
 
 LATER = """
@@ -133,7 +135,7 @@ def test_an_hour_without_the_model(two: Two) -> None:
     ways: list[tuple[int, What]] = [(0, "status"), (1200, "drop_before"), (1800, "slow"), (1820, "status")]
     probes = 0
     while (outage := two.second - rests_since) < 3600:
-        if outage % 150 == 0:
+        if outage % ASKS_EVERY == ASKS_AT:
             two.comes_in()
         for at, way in ways:
             if at == outage:

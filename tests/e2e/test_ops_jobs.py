@@ -91,6 +91,7 @@ def test_the_overview_tells_how_it_stands(world: World, hr: Visitor) -> None:
     world.says("+31612345603", "medewerker", ProfileName="Karin")
     world.run()
     asks(world, "+31612345604")
+    world.execute("UPDATE messages SET created_at = now()")  # in one hour of the figure, also at the turn of one
     page = hr.get("").text
     words = words_of(page)
     assert (
@@ -185,8 +186,8 @@ def test_a_long_list_comes_in_pages(world: World, hr: Visitor) -> None:
 
 def test_one_job_is_told_in_words_and_keeps_its_details_folded(world: World, hr: Visitor) -> None:
     job = dies(world, "+31612345631", TransientError("throttled", "RateLimitError: Error code: 429"))
-    world.execute("UPDATE job_attempts SET http_status = 429, started = started + (claim - 1) * interval '10 seconds',"
-                  " ended = ended + (claim - 1) * interval '10 seconds'")  # fmt: skip
+    world.execute("UPDATE job_attempts SET http_status = 429, started = now() + (claim - 1) * interval '10 seconds',"
+                  " ended = now() + (claim - 1) * interval '10 seconds'")  # fmt: skip
     page = hr.get(f"/jobs/{job}").text
     words = words_of(page)
     assert "Eerste poging: het model had het te druk (429)" in words
@@ -377,10 +378,10 @@ def test_what_waits_says_when_and_which_try_it_will_be(world: World, hr: Visitor
     assert "zodra er plaats is : eerste poging." in words_of(hr.get(f"/jobs/{job}").text)
     world.force("UPDATE ai_jobs SET attempts = 2, next_run_at = now() + interval '40 seconds'")
     assert re.search(
-        r"Wordt uitgevoerd over (40|39) s : derde en laatste poging\.", words_of(hr.get(f"/jobs/{job}").text)
+        r"Wordt uitgevoerd over (40|[1-3]\d) s : derde en laatste poging\.", words_of(hr.get(f"/jobs/{job}").text)
     )
     english = words_of(Visitor(world.app, language="en").get(f"/jobs/{job}").text)
-    assert re.search(r"Runs in (40|39) s : third and last try\.", english)
+    assert re.search(r"Runs in (40|[1-3]\d) s : third and last try\.", english)
     assert "zo meteen , derde en laatste poging" in words_of(hr.get("/jobs").text)
     world.force("UPDATE ai_jobs SET attempts = 7, max_attempts = 9")
     assert "poging 8." in words_of(hr.get(f"/jobs/{job}").text)

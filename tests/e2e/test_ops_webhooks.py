@@ -28,6 +28,7 @@ from tests.fakes.webhook_pages import (
 )
 
 TOOK = r"(?:\d+ ms|[\d.]+ s)"  # however busy this machine is
+RETRY_LATER = "UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE status = 'pending' AND attempts > 0"
 SOURCE: dict[str, Any] = {"name": "openai", "scheme": "standard", "id_from": "header", "normaliser": "openai"}
 
 
@@ -230,6 +231,7 @@ def test_health_and_figures_stand_beside_each_endpoint(world: Gateway, hr: Visit
         world.deliveries(endpoint, 4)
         for _ in range(4):
             world.app.worker.poll_once(1)
+            world.execute(RETRY_LATER)  # behind the others, however slow those are
         world.all_due()
         world.run()
     row = re.search(rf'<tr id="endpoint-{endpoint}">.*?</tr>', hr.get("/webhooks/endpoints").text, re.DOTALL)

@@ -51,7 +51,8 @@ class Receiver:
         headers = headers_of(self.target(SECRET), signed, message_id, "key", int(time.time()) - age)
         headers |= {name.replace("_", "-"): value for name, value in changes.items()}
         kept = [(name.encode(), value.encode("latin-1")) for name, value in headers.items() if value]
-        return httpx2.post(f"http://127.0.0.1:{self.port}/", content=body, headers=kept, trust_env=False).status_code
+        url = f"http://127.0.0.1:{self.port}/"
+        return httpx2.post(url, content=body, headers=kept, trust_env=False, timeout=20).status_code
 
     def effects(self) -> list[str]:
         with contextlib.closing(sqlite3.connect(self.database)) as opened:

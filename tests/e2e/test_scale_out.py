@@ -88,9 +88,10 @@ class Site:
         assert {number: answers.count(f"whatsapp:{number}") for number in numbers} == dict.fromkeys(numbers, 1)
 
     def ran(self) -> list[int]:
-        """How many autoreplies each host that ever was has run."""
+        """How many autoreplies each host that ever was has brought to their end."""
         return [
-            len(re.findall(r'"event": "job_ran".*"type": "autoreply"', log.read_text("utf-8"))) for log in self.logs
+            len(re.findall(r'"event": "job_ran".*"type": "autoreply".*"outcome": "complete"', log.read_text("utf-8")))
+            for log in self.logs
         ]
 
     def queue(self, name: str = QUEUE_NAME) -> Any:

@@ -53,10 +53,12 @@ def test_a_message_is_put_taken_and_deleted(queue: QueueClient, puts: Puts) -> N
 
 
 def test_a_delayed_message_comes_when_it_is_due(queue: QueueClient, puts: Puts) -> None:
-    queue.send_message("later", visibility_timeout=1)
+    queue.send_message("much later", visibility_timeout=600)
     assert queue.receive_message() is None
-    assert puts == [("wake", 1.0)]
+    queue.send_message("later", visibility_timeout=1)
+    assert puts == [("wake", 600.0), ("wake", 1.0)]
     assert _next(queue).content == "later"
+    assert queue.receive_message() is None
 
 
 def test_an_untouched_message_comes_back_and_counts(queue: QueueClient) -> None:

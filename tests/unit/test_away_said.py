@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from shared.app import App
-from shared.db.pool import Database
+from shared.db.pool import POOL_WAIT_SECONDS, Database
 from shared.request import Request, Response
 from shared.signature.twilio import sign_twilio
 from tests.fakes.settings import settings
@@ -40,7 +40,7 @@ def test_each_part_that_needs_it_says_why(app: App, caplog: pytest.LogCaptureFix
     event = Request(f"{app.settings.public_base_url}/api/events/openai", {}, b"{}")
     asked = (
         lambda: app.receive_message(message), lambda: app.receive_status(status), lambda: app.receive_event("openai", event),
-        lambda: app.worker.drain(1, 0.5),
+        lambda: app.worker.drain(1, POOL_WAIT_SECONDS),
     )  # fmt: skip
     with ThreadPoolExecutor(len(asked)) as pool:  # beside each other, as each of them waits
         answers = [asking.result() for asking in [pool.submit(ask) for ask in asked]]
