@@ -321,7 +321,7 @@ ON_A_DESKTOP = pytest.mark.parametrize("gateway", [DESKTOP], indirect=True, ids=
 
 @ON_A_DESKTOP
 def test_an_event_arrives_fails_waits_dies_and_is_replayed(gateway: GatewayPage, up: UpProcess) -> None:
-    eventually(lambda: is_quiet(up), what="the end of what earlier tests asked: it would arrive here too, and be counted")
+    eventually(lambda: is_quiet(up), what="the end of what earlier tests asked, which would be counted here")
     gateway.send("response.completed")
     gateway.answered("200")
     arrived = gateway.delivery_gets("response.completed", "delivered")
