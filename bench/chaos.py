@@ -57,6 +57,7 @@ SOONER = "UPDATE ai_jobs SET next_run_at = next_run_at - make_interval(secs => %
 REST_LESS = "UPDATE job_types SET resting_until = resting_until - make_interval(secs => %(age)s) WHERE resting_until IS NOT NULL"
 IN_DOUBT = "SELECT id FROM messages WHERE from_self AND status = 'held' AND send_started_at IS NOT NULL AND provider_sid IS NULL"
 
+LOOKED_IN_VAIN = "SELECT FROM message_events WHERE what = 'lookup_empty' LIMIT 1"
 DEAD = "SELECT id FROM dead_letters ORDER BY seq"
 
 
@@ -110,6 +111,7 @@ class _Run:
             self._say_all()
             said_after = time.monotonic() - began
             self.note(f"chaos: all is said after {said_after:.0f} s, with {dict(self.site.deeds)} …")
+            wait_until(self._has_blown, "the storm to do its part", QUIET_SECONDS_AT_MOST)
             self.site.weather.calm = True
             beside[0].join()
             beside[1].join()
@@ -176,20 +178,24 @@ class _Run:
 
         By then a host was killed and the database restarted, also where a machine is so slow that one of them takes all the time.
         """
-        draw, began, done = random.Random(self.chaos.seed + 2), time.monotonic(), self.site.deeds
-        restarts = 0
+        draw, began = random.Random(self.chaos.seed + 2), time.monotonic()
         while not self.site.stopping.wait(draw.uniform(*self.chaos.kill_every)):
+            kills, restarts = self.site.deeds["hosts killed"], self.site.deeds["database restarts"]
             is_calm = self.site.weather.calm
-            if is_calm and done["hosts killed"] and restarts:
+            if is_calm and kills and restarts:
                 return
             is_due = time.monotonic() - began > (restarts + 0.5) * self.chaos.restart_every
-            if is_due or (is_calm and done["hosts killed"]):
-                restarts += 1
+            if is_due or (is_calm and kills):
                 self.site.restart_database()
-            elif draw.random() < FREEZES and not is_calm:
+            elif not is_calm and draw.random() < FREEZES:
                 self.site.freeze_one(draw)
             else:
                 self.site.kill_one(draw)
+
+    def _has_blown(self) -> bool:
+        """Whether a send was lost and looked for in vain, which hosts that stand still do not come to in time; or all is over."""
+        has_looked, (active, _) = self.site.ask_database(_has_looked), self.site.ask_database(_left)
+        return has_looked or active == 0
 
     def _passing(self) -> None:
         """Let the sweep come round; and, in a hurry, let time pass for what waits."""
@@ -252,6 +258,10 @@ class _Run:
         self.site.ask_database(send_again)
         self._until_quiet()
         return self._judge(restarted=True)
+
+
+def _has_looked(connection: psycopg.Connection) -> bool:
+    return connection.execute(LOOKED_IN_VAIN).fetchone() is not None
 
 
 def _left(connection: psycopg.Connection) -> tuple[int, int]:
