@@ -7,7 +7,6 @@ against the stand-ins in this process; another one goes on after it.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
@@ -30,6 +29,7 @@ from shared.queue import store
 from shared.settings import load
 from tests.crash.saga_process import run_all, run_until
 from tests.fakes.eventually import eventually
+from tests.fakes.numbers import new_number
 from tests.fakes.world import ENVIRONMENT, World
 
 type Outcome = Literal["accepted", "dropped before", "dropped after"]
@@ -38,7 +38,6 @@ OF_DRAFTING = {Boundary.READ, Boundary.ANSWERED, Boundary.DRAFTED}
 OF_DOUBT = {Boundary.DOUBTED, Boundary.LOOKED_UP}
 OWN = "Een lange uitleg over verlof en alles wat daarbij hoort. " * 40  # two parts
 
-_numbers = itertools.count(1)
 _processes = multiprocessing.get_context("forkserver")
 
 
@@ -69,7 +68,7 @@ class Site:
         self.twilio.faults.clear()
         if outcome != "accepted":
             self.twilio.faults.add("create", "drop_before" if outcome == "dropped before" else "drop_after", times=1)
-        return f"+3161{next(_numbers):07d}"
+        return new_number()
 
     def killed_at(self, boundary: Boundary, times: int = 1) -> bool:
         """Run the jobs in a process of their own; whether it was killed there, or ended without having passed."""

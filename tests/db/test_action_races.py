@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from shared.boundary import Boundary
 from shared.conversation import actions
 from shared.db.pool import Database
 from shared.errors import UserError
+from tests.fakes.crowd import roomy_pool
 from tests.fakes.desk import (
     ADDRESS,
     ANSWER,
@@ -154,8 +154,8 @@ def test_own_answers_race_with_messages(world: World) -> None:
 
 @pytest.fixture
 def roomy(database_url: str) -> Iterator[Database]:
-    """A pool with a connection for everybody: who waits for one for three seconds gives up, and a slow machine is no fault."""
-    with contextlib.closing(Database(database_url, 20)) as pool:
+    """A pool with a connection for everybody."""
+    with roomy_pool(database_url, 20) as pool:
         yield pool
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
@@ -13,6 +12,7 @@ from shared.conversation import inbound
 from shared.db.pool import Database
 from shared.errors import RequestRefused
 from shared.queue import store
+from tests.fakes.crowd import roomy_pool
 from tests.fakes.world import World
 
 ADDRESS = "+31600000001"
@@ -33,13 +33,9 @@ def world(database: Database) -> World:
 
 @pytest.fixture
 def crowd(database: Database) -> Iterator[World]:
-    """A world whose pool has a connection, opened before, for each that comes at once: a webhook waits two seconds for one."""
-    pool = Database(database._url, COPIES)
-    with ExitStack() as all_of_them:
-        for _ in range(COPIES):
-            all_of_them.enter_context(pool.connection(wait=60))
-    yield fresh(pool)
-    pool.close()
+    """A world with room for all copies; through PgBouncer where the other one is."""
+    with roomy_pool(database._url, COPIES) as pool:
+        yield fresh(pool)
 
 
 def test_a_message_makes_a_conversation_and_a_job_that_settles(world: World) -> None:

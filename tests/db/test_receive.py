@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,6 +28,7 @@ from shared.request import Request
 from shared.webhooks import sources
 from shared.webhooks.receive import CHECKED_AT_MOST, Receiver
 from tests.conftest import TEMPLATE
+from tests.fakes.crowd import roomy_pool
 from tests.fakes.eventually import eventually
 from tests.fakes.senders import SCHEMES, VAULT, Sending, event_body, read, signed
 
@@ -229,13 +229,9 @@ def test_meta_s_events_are_told_apart_by_their_bytes(world: Sending) -> None:
 
 @pytest.fixture
 def crowd(database_url: str) -> Iterator[Sending]:
-    """A world whose pool has a connection, opened before, for each that comes at once: who waits for one may be told 503."""
-    database = Database(database_url, COPIES)
-    with ExitStack() as all_of_them:
-        for _ in range(COPIES):
-            all_of_them.enter_context(database.connection(wait=60))
-    yield Sending(database)
-    database.close()
+    """A world with room for all copies."""
+    with roomy_pool(database_url, COPIES) as database:
+        yield Sending(database)
 
 
 def test_twenty_copies_at_once_are_one_event(crowd: Sending) -> None:

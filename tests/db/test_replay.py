@@ -17,6 +17,7 @@ from shared import audit
 from shared.db.pool import Database
 from shared.queue import replay, store
 from shared.queue.job import Job
+from tests.fakes.crowd import roomy_pool
 from tests.fakes.desk import (
     ADDRESS,
     ANSWER,
@@ -120,10 +121,9 @@ def test_a_restart_that_waited_for_the_active_job_joins_its_follow_up(world: Wor
 
 @pytest.fixture
 def crowd(database_url: str) -> Iterator[World]:
-    """A world whose pool has room for all that come at once: a webhook waits for a connection for three seconds only."""
-    database = Database(database_url, 24)
-    yield fresh(database)
-    database.close()
+    """A world with room for all that come at once."""
+    with roomy_pool(database_url, 24) as database:
+        yield fresh(database)
 
 
 def test_restarting_races_with_messages_and_workers(crowd: World) -> None:

@@ -52,7 +52,6 @@ ADD_DEAD = """
     INSERT INTO ai_jobs (payload, status, error_class)
     SELECT jsonb_build_object('type', %(kind)s::text), 'failed', 'timeout' FROM generate_series(1, %(count)s)
 """
-DEFER = "UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE type = %(kind)s AND status = 'pending'"
 # An administrator's message that may have left so many minutes ago, or that never did (null), and the dead letter behind it.
 ADD_STUCK = """
     WITH message AS (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ from shared.settings import load
 from tests.e2e.matrix import Cell, End
 from tests.e2e.running import Inside, embed_now
 from tests.fakes.faulty_server import closed_port, tls_pair
+from tests.fakes.numbers import new_number
 
 HASTY_SECONDS = 0.5  # where the time has to run out: enough for a request to arrive, also on a busy machine
 SILENCE_SECONDS = 20.0
 FIRST_QUESTION, QUESTION = "Hoe laat moet ik bellen als ik ziek ben?", "Hoeveel vakantie-uren heb ik?"
 ANSWER, APOLOGY = "200 vakantie-uren", "Sorry, het lukt me nu niet"
 HOUR = 3600.0
-_numbers = itertools.count(10_000_001)  # of employees: nobody has another one's
 
 # Seconds pass for one conversation: all its times go back.
 PASS = """
@@ -220,7 +219,7 @@ class Play:
 
 def begin(stage: Stage) -> Play:
     """Somebody whose first question was answered an hour ago, and is known to be: what a look-up must show to count."""
-    address = f"+316{next(_numbers)}"
+    address = new_number()
     stage.inside.ask(address, FIRST_QUESTION)
     stage.app.worker.poll_once(8)
     found = stage.world.value("SELECT id FROM conversations WHERE address = %(address)s", address=address)

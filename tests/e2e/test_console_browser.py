@@ -17,7 +17,6 @@ from tests.e2e.console_data import (
     ADD_DEAD,
     ADD_DELIVERED,
     ADD_STUCK,
-    DEFER,
     DOCUMENT,
     DOCUMENT_QUESTION,
     FIRST_OF_TABLE,
@@ -172,7 +171,7 @@ def test_a_failed_job_is_read_in_words_and_run_again(console: ConsolePage, peopl
     people.writes(name, asked.question)
     people.job_is(name, "pending", 1)
     people.meet("content_filter")
-    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")  # not ten seconds later
+    up.hurry()
     people.job_is(name, "failed", 2)
     people.meet()
 
@@ -257,7 +256,7 @@ def test_a_replay_shows_how_far_it_is_by_itself_and_is_stopped(
     seen = bar.evaluate("bar => bar.value")
 
     def has_moved() -> bool:
-        up.database.execute(DEFER, kind=kind)  # due, and taken by nobody, they would hold the replay back
+        up.put_off(kind)  # due, and taken by nobody, they would hold the replay back
         return bool(bar.evaluate("bar => bar.value") > seen)
 
     eventually(has_moved, what="the bar that moves by the page's own timer")
@@ -627,7 +626,7 @@ def test_a_waiting_job_is_cancelled_and_a_person_is_asked(
     people.meet("model_down")
     people.writes(name, asked.question)
     people.job_is(name, "pending", 1)
-    up.database.execute("UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE status = 'pending'")
+    assert up.put_off("autoreply")
     console.go("jobs")
     console.page.locator(".fold > summary").click()
     console.field("jobs.phone").fill(people.phone(name))

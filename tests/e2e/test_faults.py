@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -17,6 +16,7 @@ from local.standins.azure_openai import OpenAIStandIn
 from local.standins.twilio import TwilioStandIn
 from shared.db.pool import Database
 from tests.e2e.running import Inside, embed_now, standins
+from tests.fakes.numbers import new_number
 
 QUESTION = "Hoeveel vakantie-uren heb ik?"
 APOLOGY = "Sorry, het lukt me nu niet"
@@ -86,13 +86,9 @@ def inside(database: Database, services: tuple[OpenAIStandIn, TwilioStandIn]) ->
         service.faults.clear()
 
 
-def address() -> str:
-    return f"+316{uuid4().int % 10**8:08d}"
-
-
 @pytest.mark.parametrize("case", MODEL, ids=name)
 def test_fault(inside: Inside, case: Case) -> None:
-    who = address()
+    who = new_number()
     calls = len([r for r in inside.openai.requests if r.path.endswith("/chat/completions")])
     where: Any = case.where
     do: Any = case.do
@@ -121,7 +117,7 @@ def test_fault(inside: Inside, case: Case) -> None:
 
 @pytest.mark.parametrize(("headers", "wait"), [({}, 10), ({"Retry-After": "7"}, 7)], ids=["policy", "retry-after"])
 def test_a_throttled_model_is_asked_again_when_it_says(inside: Inside, headers: dict[str, str], wait: float) -> None:
-    who = address()
+    who = new_number()
     inside.openai.faults.add("chat", "status", status=429, headers=headers, times=1)
     inside.ask(who, QUESTION)
     inside.run()
@@ -138,7 +134,7 @@ def test_a_refused_credential_of_ours_buries_nothing_and_says_so(
     inside.twilio.faults.add("create", "status", status=401, code=20003)
     before = inside.world.value("SELECT max(seq) FROM ai_jobs")
     for _ in range(3):
-        inside.ask(address(), QUESTION)
+        inside.ask(new_number(), QUESTION)
     inside.run()
     states = inside.world.rows("SELECT DISTINCT status FROM ai_jobs WHERE seq > %(before)s", before=before)
     assert states == [("pending",)]

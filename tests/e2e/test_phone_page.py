@@ -26,6 +26,8 @@ PICTURE_BYTES_AT_MOST = 150_000
 BOTH = pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=lambda screen: screen.name)
 HOLIDAY = ("Hoeveel vakantie-uren heb ik?", "200 vakantie-uren")
 BICYCLE = ("How does the bike plan work?", "bicycle")
+PAUSE_ANSWERS = "UPDATE job_types SET paused = %(paused)s WHERE type = 'autoreply'"
+ACTIVE = "SELECT id FROM ai_jobs WHERE status IN ('pending', 'processing')"
 
 HOSTILE = [
     "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script><h1>**groot**</h1> &amp; [1]",
@@ -69,7 +71,7 @@ def visit(up: UpProcess, pages: dict[Screen, PhonePage]) -> Iterator[Visit]:
 
     yield visited
     requests.delete(f"{up.page_url}faults", json={}, timeout=5).raise_for_status()
-    requests.delete(f"http://127.0.0.1:{up.phone_port}/_conditions", timeout=5).raise_for_status()
+    requests.delete(f"{up.twilio_url}/_conditions", timeout=5).raise_for_status()
     for page in pages.values():
         page.check()
 
@@ -83,24 +85,9 @@ def picture(page: PhonePage, name: str) -> None:
         assert path.stat().st_size < PICTURE_BYTES_AT_MOST
 
 
-PUT_OFF = """
-    UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE type = 'deliver_event' AND status = 'pending' RETURNING id
-"""
-
-
-LATER = "UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE type = 'autoreply' AND status = 'pending'"
-PAUSE_ANSWERS = "UPDATE job_types SET paused = %(paused)s WHERE type = 'autoreply'"
-ACTIVE = "SELECT id FROM ai_jobs WHERE status IN ('pending', 'processing')"
-
-
 def is_quiet(up: UpProcess) -> bool:
     """Whether no job is left, also of what earlier tests asked."""
     return up.database.rows(ACTIVE) == []
-
-
-def hurry(up: UpProcess) -> None:
-    """What waits is due now, not ten seconds later."""
-    up.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
 
 
 @pytest.mark.parametrize(
@@ -140,11 +127,11 @@ def test_a_model_that_is_down_costs_an_attempt_and_is_tried_again(visit: Visit, 
     assert 0 < page.seconds_left("Grace Mensah") <= 10
     page.close_groups()
     picture(page, "retry")
-    up.database.execute(LATER)  # long enough for all that follows
+    eventually(lambda: up.put_off("autoreply"), what="the wait, which is now long enough for all that follows")
     expect(job.locator("[data-outcome=retry]").first).to_contain_text("Failed, again later: service unavailable (503)")
     expect(job.locator(".countdown")).to_contain_text("Next try in")
     page.switch("model_down", on=False)
-    hurry(up)
+    up.hurry()
     page.gets(BICYCLE[1])
     page.job_gets("Grace Mensah", "done")
     expect(job).to_contain_text("attempt 2 of 3")
@@ -155,7 +142,7 @@ def test_an_answer_that_twilio_accepted_before_the_line_fell_arrives_once(visit:
     page = visit(DESKTOP, "Emeka Okafor")
     # Late enough for the host to have noted that the line fell, and sooner than it looks for itself.
     late = {"callbacks": "late", "callback_delay": 2.0}
-    requests.post(f"http://127.0.0.1:{up.phone_port}/_conditions", json=late, timeout=5).raise_for_status()
+    requests.post(f"{up.twilio_url}/_conditions", json=late, timeout=5).raise_for_status()
     page.switch("twilio_drop", on=True)
     page.ask(BICYCLE[0])
     page.gets(BICYCLE[1])
@@ -163,7 +150,7 @@ def test_an_answer_that_twilio_accepted_before_the_line_fell_arrives_once(visit:
     sent = page.message_gets("Emeka Okafor", "read")
     expect(sent).to_contain_text("Read · status report")
     expect(sent).to_contain_text("broken off")
-    hurry(up)
+    up.hurry()
     page.job_gets("Emeka Okafor", "done")
     assert up.sends_to("+319700000005") == 1
 
@@ -179,7 +166,7 @@ def test_without_callbacks_a_look_at_twilio_finds_it(visit: Visit, up: UpProcess
     expect(page.message_gets("Tom O'Brien", "doubt")).to_contain_text("Unsure whether it arrived")
     expect(page.job("Tom O'Brien").first.locator(".countdown")).to_contain_text("Next try in")
     page.switch("twilio_drop", on=False)
-    hurry(up)
+    up.hurry()
     job = page.job_gets("Tom O'Brien", "done")
     expect(job.get_by_test_id("sent")).to_contain_text("found in Twilio's list")
     expect(job.get_by_test_id("sent")).to_contain_text("broken off → found")
@@ -195,7 +182,7 @@ def test_what_nobody_can_tell_is_held_for_a_person(visit: Visit, up: UpProcess) 
     page.switch("twilio_drop_before", on=True)
     page.ask(BICYCLE[0])
     page.message_gets("Milan Petrović", "doubt")
-    hurry(up)
+    up.hurry()
     page.gets("door een ander systeem verstuurd")
     job = page.job_gets("Milan Petrović", "held")
     expect(job.get_by_test_id("sent")).to_contain_text("Held: a person decides")
@@ -331,7 +318,7 @@ def test_an_event_arrives_fails_waits_dies_and_is_replayed(gateway: GatewayPage,
     gateway.switch("drop_after", on=True)
     gateway.send("batch.completed")
     waits = gateway.delivery_gets("batch.completed", "waiting")
-    eventually(lambda: up.database.value(PUT_OFF), what="the wait, which is now long enough for all that follows")
+    eventually(lambda: up.put_off("deliver_event"), what="the wait, which is now long enough for all that follows")
     expect(waits.get_by_test_id("try").first).to_contain_text("failed (connection lost)")
     expect(waits.locator(".countdown")).to_contain_text("Next try in")
     gateway.switch("drop_after", on=False)

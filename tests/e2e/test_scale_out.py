@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from azure.storage.queue import QueueServiceClient
@@ -24,6 +23,7 @@ from shared.clients.wake import QUEUE_NAME
 from shared.db.pool import Database
 from tests.e2e.running import Inside, Rows, embed_now, free_port, until
 from tests.fakes.azurite import Azurite
+from tests.fakes.numbers import new_number
 
 HOSTS, SLOTS = 3, 2
 HELD_SECONDS = 4.0  # for which the model keeps the first jobs: until every host is full
@@ -60,7 +60,7 @@ class Site:
 
     def ask(self, count: int) -> list[str]:
         """As many people ask something at once; all are acknowledged with 200."""
-        numbers = [f"+316{uuid4().int % 10**8:08d}" for _ in range(count)]
+        numbers = [new_number() for _ in range(count)]
         with ThreadPoolExecutor(8) as pool:
             sids = set(pool.map(lambda number: self.twilio.receive(number, QUESTION), numbers))
         assert [post.status for post in self.twilio.posted if post.sid in sids] == [200] * count  # at the first try

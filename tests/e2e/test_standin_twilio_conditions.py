@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import requests
@@ -20,6 +19,7 @@ from local.standins.twilio_callbacks import Step
 from tests.e2e.receiver import Receiver
 from tests.e2e.twilio_client import client_of
 from tests.fakes.eventually import eventually
+from tests.fakes.numbers import new_number
 
 TEMPLATE = "HX" + "0a" * 16
 
@@ -49,7 +49,7 @@ def client(twilio: TwilioStandIn, app: Receiver) -> Iterator[Any]:
 
 @pytest.fixture
 def employee() -> str:
-    return f"whatsapp:+3197{uuid4().int % 10**8:08d}"
+    return f"whatsapp:{new_number()}"
 
 
 def send(client: Any, twilio: TwilioStandIn, to: str, body: str = "Dag!", **more: Any) -> Any:
@@ -103,7 +103,7 @@ def test_somebody_elses_message_is_in_the_list_and_not_ours(client: Any, twilio:
     assert listed(client, twilio, employee) == ["van een ander", "van ons"]
     assert [message.sid for message in twilio.sent if message.to == employee] == [sid]
     assert client.messages(placed).fetch().direction == "outbound-api"
-    other = f"whatsapp:+3197{uuid4().int % 10**8:08d}"
+    other = f"whatsapp:{new_number()}"
     twilio.conditions.foreign = True
     assert listed(client, twilio, other) == [FOREIGN]
     assert listed(client, twilio, other) == [FOREIGN], "once"

@@ -21,17 +21,22 @@ ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 60.0  # the end of a hang
 # Seconds shorter than what is shipped, so that a test waits for less: the host's timer, settling, leases.
 QUICK = {"POLL_SCHEDULE": "* * * * * *", "SETTLE_SECONDS": "0", "JOB_LEASE_SECONDS": "2"}
+PUT_OFF = """
+    UPDATE ai_jobs SET next_run_at = now() + interval '1 hour' WHERE type = %(kind)s AND status = 'pending' RETURNING id
+"""
 
 
 class UpProcess:
-    """A running `up`; as a context manager. The phone page is at `page_url`; `database` is a look at its rows.
+    """A running `up`; as a context manager. The phone page is at `page_url`, of the stand-in for Twilio at `twilio_url`;
+    `database` is a look at its rows.
 
     `console_link` is the link that it prints: it signs in to the console once. The webhooks page is at `gateway_url`.
     """
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.port, self.phone_port = free_port(), free_port()
-        self.page_url = f"http://127.0.0.1:{self.phone_port}/phone/"
+        self.twilio_url = f"http://127.0.0.1:{self.phone_port}"
+        self.page_url = f"{self.twilio_url}/phone/"
         self._folder = folder
         self._environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | {
             "ANTWOORD_FOLDER": str(folder),
@@ -42,8 +47,16 @@ class UpProcess:
 
     def sends_to(self, phone: str) -> int:
         """How often Twilio was asked to send a message to a number."""
-        asked = requests.get(f"http://127.0.0.1:{self.phone_port}/_requests", timeout=5).json()
+        asked = requests.get(f"{self.twilio_url}/_requests", timeout=5).json()
         return sum(call["where"] == "create" and call["form"].get("To") == f"whatsapp:{phone}" for call in asked)
+
+    def hurry(self) -> None:
+        """What waits is due now, not ten seconds later."""
+        self.database.execute("UPDATE ai_jobs SET next_run_at = now() WHERE status = 'pending'")
+
+    def put_off(self, kind: str) -> bool:
+        """What waits of a type is due in an hour, and does not go on while it is looked at; whether anything did."""
+        return self.database.rows(PUT_OFF, kind=kind) != []
 
     def new_console_link(self) -> str:
         """Another link to the console, as the `console` command makes one."""
