@@ -250,7 +250,7 @@ def _grace(text: str) -> int:
 
 def _stop_at_eof() -> None:
     """Whoever started this host is gone when its end of the pipe closes: stop as if told to."""
-    while sys.stdin.buffer.read(4096):
+    while os.read(0, 4096):  # not through sys.stdin, whose lock a normal exit would find taken, and abort
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

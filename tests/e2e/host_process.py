@@ -49,8 +49,9 @@ class HostProcess:
         inherited = {name: value for name, value in os.environ.items() if name != "AzureWebJobsStorage"}
         command = [sys.executable, "-m", "local.host", "--app", str(app), "--port", str(port), *arguments]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self._stderr, env=inherited | dict(env or {})
-        )
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
+            env=inherited | dict(env or {}),
+        )  # fmt: skip
 
     def ready(self) -> Self:
         """Wait for the line that says where it answers."""
@@ -108,8 +109,9 @@ class HostProcess:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._stderr.close()
 
 

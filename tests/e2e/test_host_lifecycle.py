@@ -56,6 +56,19 @@ def test_running_requests_are_finished_and_new_ones_refused() -> None:
         assert host.process.wait(30) == 0
 
 
+@pytest.mark.parametrize("how", ["signal", "end of input"])
+def test_a_host_that_watches_its_input_ends_without_a_complaint(how: str) -> None:
+    with running("--no-timer", "--no-wake", "--stop-at-eof") as host:
+        if how == "end of input":
+            assert host.process.stdin is not None
+            host.process.stdin.close()
+            code = host.process.wait(30)
+        else:
+            code, _ = host.stop()
+        assert code == 0
+        assert host.log().splitlines()[-1].endswith("local.host: stopped")
+
+
 def test_what_does_not_end_within_the_grace_is_left_behind() -> None:
     with running("--no-timer", "--no-wake", "--grace", "0") as host, concurrent.futures.ThreadPoolExecutor(1) as pool:
         works = pool.submit(host.request, "POST", "/api/wait?s=30")
